@@ -22,7 +22,9 @@ use super::pinned_pool::{PinnedBlock, PinnedPool};
 use super::stream::Stream;
 use column::Column;
 use exchange::Exchange;
-pub use exchange::{ABSENT, Answers, CHUNK, Chunk, Questions, Said, Size, Terms, Usable};
+pub use exchange::{
+    ABSENT, ASKED, Answers, CHUNK, Chunk, NO_VALUE, Questions, Said, Size, Terms, Usable,
+};
 
 /// Longest value that it gives, in bytes.
 pub const VALUE_MAX: u64 = 1024;

@@ -12,6 +12,7 @@ constexpr u32 VALUE_MAX = 1024;          // bytes of a value that is copied here
 constexpr u32 NO_VALUE = 1u << 31;       // beside where a value ends: it is not known
 constexpr u32 ABSENT = 1u << 30;         // the same: it is known that there is none
 constexpr u32 END = ABSENT - 1;          // bits of where it ends
+constexpr u32 ASKED = ~0u;               // of a key: the host does not say what it has
 constexpr u32 CHUNK_THREAD_KEYS = 2;
 constexpr u32 CHUNK = BLOCK_THREADS * CHUNK_THREAD_KEYS; // keys whose values a block puts side by side
 constexpr u64 NO_ROOM = ~0ull;           // in place of where the values of a chunk begin
@@ -113,6 +114,7 @@ __device__ inline void copy_value(u8 *to, const u8 *from, u32 len) {
 struct Questions {
     const u32 *ends;       // where each key ends in `keys`
     const u8 *keys;        // eight bytes behind them may be read
+    const u32 *given;      // ASKED, or what the host says of a key: NO_VALUE, ABSENT, or bytes that it leaves for its value; or null
     const u8 *partitions;  // their numbers, or null: a hash of the key says which
     u64 excluded;          // bits of sequence numbers whose records are for the host alone
     u64 usable[4];         // a bit for each number of a partition whose copy is up to date
@@ -161,7 +163,8 @@ KERNEL find_records(const PartitionView *views, Questions asked, Answers found) 
             u32 len = 0;
             bool is_absent = false;
             const u8 *value = nullptr;
-            if (at < asked.len) {
+            u32 given = at < asked.len && asked.given != nullptr ? asked.given[at] : ASKED;
+            if (at < asked.len && given == ASKED) {
                 u32 begin = at == 0 ? 0 : asked.ends[at - 1], key_len = asked.ends[at] - begin;
                 const u8 *key = asked.keys + begin;
                 u32 number = partition_of(asked, at, key, key_len);
@@ -176,7 +179,7 @@ KERNEL find_records(const PartitionView *views, Questions asked, Answers found) 
                 }
             }
             if (group_lane() != 0) continue;
-            lens[nth] = is_absent ? ABSENT : value == nullptr ? NO_VALUE : len;
+            lens[nth] = given != ASKED ? given : is_absent ? ABSENT : value == nullptr ? NO_VALUE : len;
             if (at >= asked.len) continue;
             __stcs(found.records + at, record);
             found.sources[at] = value;

@@ -158,6 +158,15 @@ impl ColumnBuilder {
         }
     }
 
+    /// Puts a value in place of the one at a position, which is as long.
+    ///
+    /// # Panics
+    /// If it is not, or if the bytes of the column are elsewhere.
+    pub fn overwrite(&mut self, position: usize, value: &[u8]) {
+        let (begin, end) = self.offsets.span(position);
+        self.bytes.as_mut()[begin..end].copy_from_slice(value);
+    }
+
     /// Whether so many bytes of values fit into the buffer as it is.
     pub fn has_room(&self, bytes: usize) -> bool {
         self.bytes.capacity() >= bytes

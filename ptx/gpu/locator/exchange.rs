@@ -16,10 +16,13 @@ use crate::gpu::stream::Stream;
 pub const CHUNK: usize = 512;
 
 /// Beside where a value ends: the device does not know it.
-const NO_VALUE: u32 = 1 << 31;
+pub const NO_VALUE: u32 = 1 << 31;
 
 /// The same: the device knows that there is none.
 pub const ABSENT: u32 = 1 << 30;
+
+/// The caller says nothing of a key.
+pub const ASKED: u32 = u32::MAX;
 
 /// In place of where the values of a chunk begin, if there was no room for them.
 const NO_ROOM: u64 = u64::MAX;
@@ -36,6 +39,8 @@ const SPARE_FRACTION: usize = 16;
 struct QuestionsView {
     ends: Address,
     keys: Address,
+    /// Or zero: all are asked for.
+    given: Address,
     /// Or zero: a hash of each key says which.
     partitions: Address,
     excluded: u64,
@@ -66,6 +71,9 @@ pub struct Questions<'q> {
     pub ends: &'q mut [u32],
     /// All keys, one behind the other.
     pub keys: &'q mut [u8],
+    /// For each key [`ASKED`], or what the caller says of it, if he does: [`NO_VALUE`], [`ABSENT`], or of how many bytes its
+    /// value is. Then so many are left among all values, and mean nothing.
+    pub given: &'q mut [u32],
     /// The number of each key's partition, if the caller says so.
     pub partitions: &'q mut [u8],
 }
@@ -77,6 +85,8 @@ pub struct Size {
     pub len: usize,
     /// Bytes that all of them have.
     pub key_bytes: usize,
+    /// The caller says what some have.
+    pub has_given: bool,
     /// The caller says which partitions they are in.
     pub has_partitions: bool,
 }
@@ -244,10 +254,12 @@ impl Exchange {
         let layout = QuestionsLayout::of(size);
         self.asked.reserve(layout.end)?;
         let asked = self.asked.bytes_mut();
-        let (ends, rest) = asked[..layout.end].split_at_mut(layout.keys);
+        let (words, rest) = asked[..layout.end].split_at_mut(layout.keys);
+        let (ends, given) = words.split_at_mut(layout.given);
         let (keys, partitions) = rest.split_at_mut(size.key_bytes);
         Ok(Questions {
             ends: cast_slice_mut(ends),
+            given: cast_slice_mut(given),
             keys,
             partitions: &mut partitions[layout.partitions - layout.keys - size.key_bytes..],
         })
@@ -285,6 +297,10 @@ impl Exchange {
         let questions = QuestionsView {
             ends: at,
             keys: at + asked.keys as u64,
+            given: match self.size.has_given {
+                true => at + asked.given as u64,
+                false => 0,
+            },
             partitions: match self.size.has_partitions {
                 true => at + asked.partitions as u64,
                 false => 0,
@@ -391,6 +407,7 @@ pub struct Fetched {
 
 /// Where the parts of questions are in their block.
 struct QuestionsLayout {
+    given: usize,
     keys: usize,
     partitions: usize,
     end: usize,
@@ -398,11 +415,13 @@ struct QuestionsLayout {
 
 impl QuestionsLayout {
     fn of(size: Size) -> Self {
-        let keys = size.len * size_of::<u32>();
+        let given = size.len * size_of::<u32>();
+        let keys = given * if size.has_given { 2 } else { 1 };
         // The device reads keys as words.
         let partitions = keys + size.key_bytes + size_of::<u64>();
         let numbers = if size.has_partitions { size.len } else { 0 };
         Self {
+            given,
             keys,
             partitions,
             end: partitions + numbers,

@@ -60,6 +60,7 @@ fn terms(excluded: u64) -> Terms {
 
 fn find_by<'l>(locator: &'l mut Locator, keys: &[[u8; 8]], terms: &Terms) -> Answers<'l> {
     let size = Size {
+        has_given: false,
         len: keys.len(),
         key_bytes: keys.as_flattened().len(),
         has_partitions: false,

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::Partitions;
 use super::column_reads::{Known, KnownOf};
-use super::gpu_reads::{Located, Turn};
+use super::gpu_reads::{Asked, Located, Turn};
 use super::reads::KeysOf;
 use crate::Result;
 use crate::pool::parallel;
@@ -51,8 +51,8 @@ impl Partitions {
         snapshot: Option<u64>,
     ) -> Result<ValueColumns> {
         let wants_values = snapshot.is_none();
-        // What is known does not come from it.
-        gpu.begin_column(&mut builder, wants_values && known.is_none());
+        gpu.begin_column(&mut builder, wants_values);
+        let asked = Asked::new(keys, wants_values, known);
         let of_wave = PARTS_PER_THREAD * parallel::threads();
         let part = (keys.len() / WAVES / of_wave).next_multiple_of(PART_VALUES);
         let part = part.clamp(PART_VALUES, part_values_max(keys, of_wave));
@@ -60,7 +60,7 @@ impl Partitions {
         while builder.len() < keys.len() {
             let first = builder.len();
             let wave = first..keys.len().min(first + of_wave * part);
-            let located = gpu.locate(keys, &wave, wants_values, &mut builder);
+            let located = gpu.locate(&asked, &wave, &mut builder);
             if let Some(copies) = located.as_ref().and_then(|said| said.extend(&mut builder)) {
                 parallel::map(copies, EndsCopy::run);
                 continue;
@@ -100,6 +100,7 @@ impl Partitions {
             idle = read;
         }
         gpu.done(&mut builder);
+        asked.complete(&mut builder);
         Ok(builder.finish().into())
     }
 
@@ -132,7 +133,8 @@ impl Partitions {
         for position in shares.iter_mut().flat_map(|share| &mut share.positions) {
             *position = left[*position] - first;
         }
-        self.note_located(&shares, part.len() - left.len());
+        let known = known.iter().flatten().count();
+        self.note_located(&shares, part.len() - left.len() - known);
         for share in &shares {
             self.read_share(share, snapshot, |nth, value| part.set(nth, &value))?;
         }

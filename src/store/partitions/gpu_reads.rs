@@ -13,10 +13,12 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::Partitions;
+use super::column_reads::KnownOf;
 use super::gpu_columns::GPU_KEY_BYTES_MAX;
 use crate::engine::{Locator, locator};
 use crate::gpu::locator::{
-    ABSENT, Answers, CHUNK, EXCHANGES, Questions, Said, Size, Terms, Usable,
+    ABSENT, ASKED, Answers, CHUNK, EXCHANGES, NO_VALUE, Questions, Said, Size, Terms, Usable,
+    VALUE_MAX,
 };
 use crate::index::bytes::Held;
 use crate::pool::parallel;
@@ -298,12 +300,11 @@ impl Turn<'_> {
     /// The `builder` has pinned memory from the first wave on whose values the GPU has not put there.
     pub fn locate(
         &mut self,
-        keys: &Columns,
+        asked: &Asked,
         wave: &Range<usize>,
-        wants_values: bool,
         builder: &mut ColumnBuilder,
     ) -> Option<Located<'_>> {
-        let exchange = self.exchange_of(keys, wave, wants_values);
+        let exchange = self.exchange_of(asked, wave);
         let is_placed = |exchange: usize| {
             let locator = self.gpu.get().and_then(Option::as_ref);
             locator.is_some_and(|gpu| gpu.answers(exchange).placed().is_some())
@@ -311,25 +312,22 @@ impl Turn<'_> {
         if !exchange.is_some_and(is_placed) {
             self.leave_column(builder);
         }
+        let session = self.session.as_ref()?;
         Some(Located {
             first: wave.start,
             answers: self.gpu.get()?.as_ref()?.answers(exchange?),
-            session: self.session.as_ref()?,
+            given: session.given[exchange?],
+            session,
         })
     }
 
     /// The exchange that has answered a wave; `None` if nobody does.
-    fn exchange_of(
-        &mut self,
-        keys: &Columns,
-        wave: &Range<usize>,
-        wants_values: bool,
-    ) -> Option<usize> {
+    fn exchange_of(&mut self, asked: &Asked, wave: &Range<usize>) -> Option<usize> {
         if self.has_failed {
             self.session = None;
             return None;
         }
-        if keys.bytes_of(wave).len() > GPU_KEY_BYTES_MAX {
+        if asked.keys.bytes_of(wave).len() > GPU_KEY_BYTES_MAX {
             self.session = None;
             // The time that it takes is not the GPU's.
             self.is_settling = true;
@@ -347,10 +345,7 @@ impl Turn<'_> {
         } = self;
         let found = match open(of.engine, gpu, is_settling, partitions) {
             Ok(None) => return None,
-            Ok(Some(locator)) => {
-                let asked = Asked { keys, wants_values };
-                Session::advance(session, partitions, locator, (&asked, wave))
-            }
+            Ok(Some(locator)) => Session::advance(session, partitions, locator, (asked, wave)),
             Err(error) => Err(error),
         };
         match found {
@@ -401,9 +396,32 @@ impl Drop for Turn<'_> {
 }
 
 /// What is asked for.
-struct Asked<'k> {
+pub struct Asked<'k, 'v> {
     keys: &'k Columns,
     wants_values: bool,
+    /// What is known of them already.
+    known: Option<&'k KnownOf<'k, 'v>>,
+    /// The values that are known, by positions, which the GPU leaves room for.
+    given: Mutex<Vec<(usize, &'v [u8])>>,
+}
+
+impl<'k, 'v> Asked<'k, 'v> {
+    /// The keys of a column, some of which may be `known`. A GPU need not give values unless they are wanted.
+    pub fn new(keys: &'k Columns, wants_values: bool, known: Option<&'k KnownOf<'k, 'v>>) -> Self {
+        Self {
+            keys,
+            wants_values,
+            known,
+            given: Mutex::default(),
+        }
+    }
+
+    /// Puts the values that are known where the GPU has left room for them.
+    pub fn complete(self, builder: &mut ColumnBuilder) {
+        for (position, value) in self.given.into_inner() {
+            builder.overwrite(position, value);
+        }
+    }
 }
 
 /// Some waves that are read of what tables have at one moment.
@@ -423,6 +441,8 @@ struct Session<'p> {
     /// Of these, how many have been fetched, and the caller has had.
     fetched: usize,
     current: usize,
+    /// Keys of each exchange that the GPU was not asked for.
+    given: [usize; EXCHANGES],
 }
 
 impl<'p> Session<'p> {
@@ -486,6 +506,7 @@ impl<'p> Session<'p> {
             end: 0,
             fetched: 0,
             current: 0,
+            given: [0; EXCHANGES],
         })
     }
 
@@ -540,12 +561,14 @@ impl<'p> Session<'p> {
         let size = Size {
             len: wave.len(),
             key_bytes: asked.keys.bytes_of(wave).len(),
+            has_given: asked.known.is_some(),
             has_partitions: route.is_none(),
         };
         let exchange = self.waves % EXCHANGES;
         locator.ask(exchange, size, &terms, |questions| {
             let parts = parts_of(questions, asked.keys, wave);
-            parallel::map(parts, |part| part.fill(partitions, asked.keys));
+            let given = parallel::map(parts, |part| part.fill(partitions, asked));
+            self.given[exchange] = given.iter().sum();
         })?;
         self.waves += 1;
         self.end = wave.end;
@@ -557,6 +580,8 @@ impl<'p> Session<'p> {
 pub struct Located<'t> {
     first: usize,
     answers: Answers<'t>,
+    /// Keys that the GPU was not asked for.
+    given: usize,
     /// Its tables are held.
     session: &'t Session<'t>,
 }
@@ -579,7 +604,7 @@ impl Located<'_> {
     pub fn extend<'b>(&'b self, builder: &'b mut ColumnBuilder) -> Option<Vec<EndsCopy<'b>>> {
         let bytes = self.answers.placed()?;
         let ends = self.answers.ends();
-        self.session.gpu_reads.note_located(ends.len());
+        self.session.gpu_reads.note_located(ends.len() - self.given);
         Some(builder.extend(ends, bytes))
     }
 
@@ -645,20 +670,22 @@ fn parts_of<'q>(
     let Questions {
         mut ends,
         keys: mut bytes,
+        mut given,
         mut partitions,
     } = questions;
-    let has_partitions = !partitions.is_empty();
+    let (has_given, has_partitions) = (!given.is_empty(), !partitions.is_empty());
     let mut before = 0;
     let firsts = positions.clone().step_by(ASKED_MIN);
     let part = |first| {
         let positions = first..positions.end.min(first + ASKED_MIN);
         let len = keys.bytes_of(&positions).len();
-        let numbers = if has_partitions { positions.len() } else { 0 };
+        let if_any = |is_any: bool| if is_any { positions.len() } else { 0 };
         let part = QuestionsPart {
             questions: Questions {
                 ends: split_off(&mut ends, positions.len()),
                 keys: split_off(&mut bytes, len),
-                partitions: split_off(&mut partitions, numbers),
+                given: split_off(&mut given, if_any(has_given)),
+                partitions: split_off(&mut partitions, if_any(has_partitions)),
             },
             positions,
             before,
@@ -670,12 +697,33 @@ fn parts_of<'q>(
 }
 
 impl QuestionsPart<'_> {
-    fn fill(self, partitions: &Partitions, keys: &Columns) {
+    /// Asks for what is not known; gives how many are.
+    fn fill(self, partitions: &Partitions, asked: &Asked) -> usize {
         let Questions {
             ends,
             keys: bytes,
+            given,
             partitions: numbers,
         } = self.questions;
+        let keys = asked.keys;
+        let mut count = 0;
+        if let Some(known) = asked.known {
+            let mut values = Vec::new();
+            let all = self.positions.clone().zip(known(&self.positions));
+            for (given, (position, known)) in given.iter_mut().zip(all) {
+                *given = match known {
+                    None => ASKED,
+                    Some(None) => ABSENT,
+                    Some(Some(value)) if value.len() as u64 <= VALUE_MAX => {
+                        values.push((position, value));
+                        u32_of(value.len() as u64)
+                    }
+                    Some(Some(_)) => NO_VALUE,
+                };
+                count += usize::from(*given != ASKED);
+            }
+            asked.given.lock().append(&mut values);
+        }
         let mut end = self.before;
         for (nth, key_end) in self.positions.clone().zip(ends) {
             end += keys.at(nth).len();
@@ -686,6 +734,7 @@ impl QuestionsPart<'_> {
         for (nth, number) in self.positions.zip(numbers) {
             *number = all[partitions.number_of(keys.at(nth))].state.number();
         }
+        count
     }
 }
 

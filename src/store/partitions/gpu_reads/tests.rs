@@ -139,8 +139,18 @@ fn mixed(store: &Store, model: &mut Model, keys: &[Vec<u8>], rng: &mut SmallRng)
         .iter()
         .map(|_| vec![rng.random(); rng.random_range(0..90)])
         .collect();
+    execute(store, model, &kinds, (keys, &values));
+}
+
+/// Executes a column of requests, whose answers are those of one after the other; gives these.
+fn execute(
+    store: &Store,
+    model: &mut Model,
+    kinds: &[RequestKind],
+    (keys, values): (&[Vec<u8>], &[Vec<u8>]),
+) -> ValueColumns {
     let answers = store
-        .execute_columns(&kinds, &columns(keys), &columns(&values))
+        .execute_columns(kinds, &columns(keys), &columns(values))
         .unwrap();
     assert!(answers.failures.is_empty());
     for (nth, (kind, key)) in kinds.iter().zip(keys).enumerate() {
@@ -156,6 +166,7 @@ fn mixed(store: &Store, model: &mut Model, keys: &[Vec<u8>], rng: &mut SmallRng)
             "{kind:?} of {key:?}, the {nth}th"
         );
     }
+    answers.values
 }
 
 /// Keys for which the tables of two partitions have room from the beginning, and whose buckets are then mostly full.
@@ -485,6 +496,62 @@ fn values_that_the_device_does_not_know_interrupt_a_pinned_column() {
     let found = store.get_columns(&columns(&longest)).unwrap();
     expect(&found, &longest, &model);
     assert!(!found.values().are_lent());
+}
+
+/// The device leaves room for what other requests of the column have left of a key, and has nothing for changes.
+#[test]
+fn answers_to_mixed_columns_come_to_pinned_memory() {
+    let Some(_alone) = alone() else { return };
+    let mut rng = rng();
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let (store, asked, mut model) = whole(dir.path());
+    pin(&store, &asked);
+    // There is room for values as long as the last ones, and for none that are longer than the device gives.
+    for (longest, has_room) in [
+        (0, true),
+        (500, false),
+        (500, true),
+        (1024, false),
+        (1024, true),
+        (1025, false),
+        (90, true),
+    ] {
+        let mut kinds: Vec<RequestKind> = asked
+            .iter()
+            .map(|_| match rng.random_range(0..40) {
+                0 => RequestKind::Put,
+                1 => RequestKind::Delete,
+                _ => RequestKind::Get,
+            })
+            .collect();
+        let value = |_: &Vec<u8>| vec![rng.random(); rng.random_range(0..=longest)];
+        let mut values: Vec<Vec<u8>> = asked.iter().map(value).collect();
+        // One of the longest is asked for: it was changed before.
+        let put = (0..asked.len()).find(|&nth| kinds[nth] == RequestKind::Put);
+        let put = put.expect("one of very many");
+        values[put] = vec![7; longest];
+        kinds[put + 2000] = RequestKind::Get;
+        (put + 1..put + 2000)
+            .filter(|&nth| asked[nth] == asked[put])
+            .for_each(|nth| kinds[nth] = RequestKind::Get);
+        let mut changed = std::collections::BTreeSet::new();
+        let unknown = kinds.iter().zip(&asked).filter(|(kind, key)| {
+            let is_get = **kind == RequestKind::Get;
+            if !is_get {
+                changed.insert(*key);
+            }
+            is_get && !changed.contains(key)
+        });
+        let unknown = unknown.count() as u64;
+        let located = store.stats().gpu_located;
+        let found = execute(&store, &mut model, &kinds, (&asked, &values));
+        assert!(found.values().are_lent(), "of up to {longest} bytes");
+        let located = store.stats().gpu_located - located;
+        match has_room {
+            true => assert_eq!(located, unknown, "of up to {longest} bytes"),
+            false => assert!(located <= unknown && located * 10 > unknown * 9),
+        }
+    }
 }
 
 #[test]
