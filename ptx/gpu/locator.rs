@@ -59,6 +59,10 @@ pub const SLOT: u32 = 16;
 /// Bytes that a thread copies at a time.
 const UNIT: u32 = 16;
 
+/// Where the number of the partition is in a [`BlockId`], and that of the level.
+const ID_PARTITION_SHIFT: u32 = 56;
+const ID_LEVEL_SHIFT: u32 = 48;
+
 /// The shape of the tables of all partitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TableShape {
@@ -95,6 +99,40 @@ pub struct SlotId {
     pub number: u32,
 }
 
+/// Says where a block belongs. One that says nothing of sense is left out.
+#[derive(Debug, Clone, Copy, Zeroable, Pod)]
+#[repr(transparent)]
+pub struct BlockId(u64);
+
+/// Blocks on their way to the device.
+pub struct Staging<'s> {
+    /// What they have, one behind the other.
+    pub words: &'s mut [u64],
+    /// Where they belong.
+    pub ids: &'s mut [BlockId],
+    /// For [`BlockId::slot`].
+    pub units_per_bucket: u64,
+}
+
+impl BlockId {
+    /// That of a slot and those behind it.
+    #[inline]
+    pub fn slot(id: SlotId, units_per_bucket: u64) -> Self {
+        let unit = id.bucket * units_per_bucket + u64::from(id.number * (SLOT / UNIT));
+        Self(
+            u64::from(id.partition) << ID_PARTITION_SHIFT
+                | u64::from(id.level) << ID_LEVEL_SHIFT
+                | unit,
+        )
+    }
+
+    /// That of a line of a partition's file.
+    #[inline]
+    pub fn line(partition: u8, line: u64) -> Self {
+        Self(u64::from(partition) << ID_PARTITION_SHIFT | line)
+    }
+}
+
 /// See the [module](self). Nothing of it is durable.
 pub struct Locator {
     // Goes before the device whose memory it has.
@@ -114,8 +152,9 @@ struct Parts {
     views: DeviceMemory,
     views_differ: bool,
     told: Vec<PartitionView>,
-    /// Buckets on their way to the device, and there.
+    /// Slots or lines on their way to the device, and there; how many, and of how many bytes each.
     staged: PinnedMemory,
+    staged_blocks: (usize, usize),
     arrived: DeviceMemory,
     exchanges: [Exchange; EXCHANGES],
     /// What they are for.
@@ -127,7 +166,8 @@ struct Parts {
 struct Kernels {
     find_records: Function,
     place_values: Function,
-    store_blocks: Function,
+    store_slots: Function,
+    store_lines: Function,
     blocks: Blocks,
     // The functions are its.
     _module: Module,
@@ -164,6 +204,7 @@ impl Locator {
             views_differ: true,
             told: Vec::new(),
             staged: PinnedMemory::empty(),
+            staged_blocks: (0, 0),
             arrived: DeviceMemory::new(0)?,
             exchanges: [Exchange::new()?, Exchange::new()?, Exchange::new()?],
             column: Column::default(),
@@ -255,127 +296,44 @@ impl Locator {
         Ok(copies.covered())
     }
 
-    /// Memory for up to `count` blocks of `size` bytes on their way to the device, as words: slots, or lines.
+    /// Memory for `count` blocks of `size` bytes on their way to the device, slots or lines.
     ///
     /// # Errors
     /// [`Error`](super::error::Error) when the host cannot pin so much.
-    pub fn staging(&mut self, count: usize, size: usize) -> Result<&mut [u64]> {
+    pub fn staging(&mut self, count: usize, size: usize) -> Result<Staging<'_>> {
         let _entered = self.device.enter()?;
-        let staged = &mut self.parts.staged;
-        staged.reserve(count * (size + size_of::<Address>()))?;
-        Ok(cast_slice_mut(&mut staged.bytes_mut()[..count * size]))
-    }
-
-    /// Stores slots where they belong, each with those behind it up to `count`, whose bytes are in the
-    /// [staging](Self::staging) memory in this order, and waits until they are there.
-    ///
-    /// # Errors
-    /// [`Error`](super::error::Error). What is there then means nothing.
-    ///
-    /// # Panics
-    /// If some are in no level that there is [room](Self::make_room) for, or if there was no staging memory for as many.
-    pub fn store_slots(&mut self, slots: &[SlotId], count: u32) -> Result<()> {
-        let (size, bucket_size) = (count * SLOT, self.shape.bucket_size);
-        self.store_blocks(slots, size, |tables, id| {
-            let copies = &tables[usize::from(id.partition)];
-            let level = id.level.checked_sub(copies.bottom);
-            let level = level.and_then(|nth| copies.levels.get(nth as usize));
-            let level = level.expect("there is room for the level");
-            let within = id.bucket * u64::from(bucket_size) + u64::from(id.number * SLOT);
-            let end = within + u64::from(size);
-            assert!(end <= level.len() as u64, "the level has the slots");
-            level.address() + within
+        let parts = &mut *self.parts;
+        parts.staged_blocks = (count, size);
+        let len = count * (size + size_of::<BlockId>());
+        parts.staged.reserve(len)?;
+        let (words, ids) = parts.staged.bytes_mut()[..len].split_at_mut(count * size);
+        Ok(Staging {
+            words: cast_slice_mut(words),
+            ids: cast_slice_mut(ids),
+            units_per_bucket: (self.shape.bucket_size / UNIT).into(),
         })
     }
 
-    /// Stores lines, each of a partition's file by its number there, as [`store_slots`](Self::store_slots) does slots.
+    /// Stores the [staged](Self::staging) slots, each with those behind it that are in its block, and waits until they are
+    /// there. Those of no level that there is [room](Self::make_room) for are left out.
     ///
     /// # Errors
     /// [`Error`](super::error::Error). What is there then means nothing.
-    ///
-    /// # Panics
-    /// If one is not [covered](Self::cover), or if there was no staging memory for as many.
-    pub fn store_lines(&mut self, lines: &[(u8, u64)]) -> Result<()> {
-        let piece_at = |line: u64| {
-            let (at, piece) = (line * u64::from(LINE), u64::from(PIECE));
-            (at / piece, at % piece)
-        };
-        let piece_of = |tables: &[Copies], partition: u8, number: u64| {
-            let pieces = &tables[usize::from(partition)].pieces;
-            let found = usize::try_from(number).ok().and_then(|nth| pieces.get(nth));
-            found.expect("the line is covered").address()
-        };
-        self.store_blocks(lines, LINE, |tables, &(partition, line)| {
-            let (number, within) = piece_at(line);
-            piece_of(tables, partition, number) + within
-        })?;
-        let is_in_tail =
-            |line: u64| matches!(piece_at(line), (1.., within) if within < PIECE_TAIL.into());
-        let staged = self.parts.staged.bytes_mut();
-        let (mut repeated, len) = (Vec::new(), LINE as usize);
-        for (nth, &(partition, line)) in lines.iter().enumerate() {
-            if is_in_tail(line) {
-                staged.copy_within(nth * len..(nth + 1) * len, repeated.len() * len);
-                repeated.push((partition, line));
-            }
-        }
-        if repeated.is_empty() {
-            return Ok(());
-        }
-        self.store_blocks(&repeated, LINE, |tables, &(partition, line)| {
-            let (number, within) = piece_at(line);
-            piece_of(tables, partition, number - 1) + u64::from(PIECE) + within
-        })
+    pub fn store_slots(&mut self) -> Result<()> {
+        let _entered = self.device.enter()?;
+        let units = self.parts.staged_blocks.1 / UNIT as usize;
+        let units = u32::try_from(units).expect("a bucket is short");
+        self.parts.store(self.shape, Some(units))
     }
 
-    /// Stores blocks of `size` bytes, which are staged, at their targets.
-    fn store_blocks<T>(
-        &mut self,
-        blocks: &[T],
-        size: u32,
-        target_of: impl Fn(&[Copies], &T) -> Address,
-    ) -> Result<()> {
+    /// The same of lines, each of a partition's file by its number there. Those that are not [covered](Self::cover) are left
+    /// out.
+    ///
+    /// # Errors
+    /// [`Error`](super::error::Error). What is there then means nothing.
+    pub fn store_lines(&mut self) -> Result<()> {
         let _entered = self.device.enter()?;
-        let Parts {
-            stream,
-            kernels,
-            tables,
-            staged,
-            arrived,
-            ..
-        } = &mut *self.parts;
-        let (bytes, rest) = staged
-            .bytes_mut()
-            .split_at_mut(blocks.len() * size as usize);
-        let targets: &mut [Address] = cast_slice_mut(&mut rest[..blocks.len() * 8]);
-        for (target, block) in targets.iter_mut().zip(blocks) {
-            *target = target_of(tables, block);
-        }
-        let len = bytes.len() + size_of_val(targets);
-        arrived.reserve(len)?;
-        let (at, targets) = (arrived.address(), arrived.address() + bytes.len() as u64);
-        let count = u32::try_from(blocks.len()).expect("they are staged in memory");
-        let units = size / UNIT;
-        let threads = count.saturating_mul(units);
-        // SAFETY: the block is as long as what is copied there, each target is in a level or a piece that stays, with room
-        // for a block, and nobody changes the staged bytes before the stream has been waited for.
-        let launched = unsafe {
-            copy_in(stream, at, &staged.bytes()[..len]).and_then(|()| {
-                let arguments = [
-                    bytes_of(&at),
-                    bytes_of(&targets),
-                    bytes_of(&count),
-                    bytes_of(&units),
-                ];
-                (&*stream).put(
-                    kernels.store_blocks,
-                    kernels.blocks.for_threads(threads),
-                    &arguments,
-                )
-            })
-        };
-        let waited = wait(stream);
-        launched.and(waited)
+        self.parts.store(self.shape, None)
     }
 
     /// Where the caller puts what he asks in one of the exchanges.
@@ -398,14 +356,9 @@ impl Locator {
     pub fn ask(&mut self, exchange: usize, terms: &Terms) -> Result<()> {
         let _entered = self.device.enter()?;
         let parts = &mut *self.parts;
+        parts.exchanges[exchange].make_room(terms.values_wanted, parts.value_len)?;
+        parts.update_told(self.shape)?;
         let exchange = &mut parts.exchanges[exchange];
-        exchange.make_room(terms.values_wanted, parts.value_len)?;
-        if parts.views_differ {
-            // They may still be on their way from there.
-            wait(&parts.stream)?;
-            let views = parts.tables.iter().map(|copies| copies.view(self.shape));
-            parts.told = views.collect();
-        }
         let views = match parts.views_differ {
             true => &parts.told[..],
             false => &[],
@@ -502,6 +455,64 @@ impl Locator {
 }
 
 impl Parts {
+    /// Makes what the device is told of the tables what they are, if they differ.
+    fn update_told(&mut self, shape: TableShape) -> Result<()> {
+        if self.views_differ {
+            // They may still be on their way from there.
+            wait(&self.stream)?;
+            self.told.clear();
+            self.told
+                .extend(self.tables.iter().map(|copies| copies.view(shape)));
+        }
+        Ok(())
+    }
+
+    /// Stores what is staged where its ids say, and waits for that: slots, of which each block has so many `units`, or lines.
+    fn store(&mut self, shape: TableShape, units: Option<u32>) -> Result<()> {
+        self.update_told(shape)?;
+        let (count, size) = self.staged_blocks;
+        let len = count * (size + size_of::<BlockId>());
+        self.arrived.reserve(len)?;
+        let views = self.views.address();
+        let (blocks, ids) = (
+            self.arrived.address(),
+            self.arrived.address() + (count * size) as u64,
+        );
+        let told = match self.views_differ {
+            true => &self.told[..],
+            false => &[],
+        };
+        let count = u32::try_from(count).expect("they are staged in memory");
+        let threads = u32::try_from(count as usize * size / UNIT as usize).unwrap_or(u32::MAX);
+        let mut stream = &self.stream;
+        // SAFETY: the block is as long as what is copied there. The kernels write to levels and pieces that the views name,
+        // which stay, and to nothing beyond their ends. Nobody changes what is copied before the stream has been waited for.
+        let launched = unsafe {
+            copy_in(stream, views, cast_slice(told))
+                .and_then(|()| copy_in(stream, blocks, &self.staged.bytes()[..len]))
+                .and_then(|()| {
+                    let grid = self.kernels.blocks.for_threads(threads);
+                    let (views, blocks, ids) =
+                        (bytes_of(&views), bytes_of(&blocks), bytes_of(&ids));
+                    let count = bytes_of(&count);
+                    match &units {
+                        Some(units) => {
+                            let arguments = [views, blocks, ids, count, bytes_of(units)];
+                            stream.put(self.kernels.store_slots, grid, &arguments)
+                        }
+                        None => {
+                            let arguments = [views, blocks, ids, count];
+                            stream.put(self.kernels.store_lines, grid, &arguments)
+                        }
+                    }
+                })
+        };
+        let waited = wait(stream);
+        launched.and(waited)?;
+        self.views_differ = false;
+        Ok(())
+    }
+
     /// Waits for exchanges whose answers nobody has waited for.
     fn settle(&mut self) -> Result<()> {
         if self.exchanges.iter().any(|one| one.is_under_way) {
@@ -556,7 +567,8 @@ impl Kernels {
         Ok(Self {
             find_records: module.function("find_records")?,
             place_values: module.function("place_values")?,
-            store_blocks: module.function("store_blocks")?,
+            store_slots: module.function("store_slots")?,
+            store_lines: module.function("store_lines")?,
             blocks: Blocks::of(device),
             _module: module,
         })

@@ -5,6 +5,7 @@
 #include "scan.cuh"
 #include "xxh3.cuh"
 
+constexpr u32 COPY_LINE = 64;            // bytes of a file that are copied at a time
 constexpr u64 PIECE_TAIL = 4096;         // bytes that are also behind the piece before: records end there
 constexpr u64 PIECE = (16 << 20) - PIECE_TAIL; // bytes of a file whose copies lie side by side
 constexpr u32 RECORD_HEADER = 24;        // bytes: lengths of key and value, sequence number, checksum
@@ -246,13 +247,43 @@ KERNEL place_values(u32 len, Answers found) {
     }
 }
 
-// Puts `count` blocks of `units` times 16 bytes each where they belong.
-KERNEL store_blocks(const uint4 *blocks, const u64 *targets, u32 count, u32 units) {
+// Which block of a partition is meant: its number in the top bits. In the others slots of a level have the level's, and the 16 bytes of
+// it that they begin with; a line of the file has its own.
+constexpr u32 ID_PARTITION_SHIFT = 56;
+constexpr u32 ID_LEVEL_SHIFT = 48;
+
+// Puts `count` blocks of `units` times 16 bytes each, of slots, where they belong.
+KERNEL store_slots(const PartitionView *views, const uint4 *blocks, const u64 *ids, u32 count, u32 units) {
     u64 total = static_cast<u64>(count) * units;
     #pragma unroll 1
     for (u64 at = static_cast<u64>(blockIdx.x) * blockDim.x + threadIdx.x; at < total;
          at += static_cast<u64>(gridDim.x) * blockDim.x) {
-        auto target = reinterpret_cast<uint4 *>(targets[at / units]);
-        target[at % units] = blocks[at];
+        u64 id = ids[at / units];
+        const PartitionView &view = views[id >> ID_PARTITION_SHIFT];
+        u32 level = id >> ID_LEVEL_SHIFT & 0xff;
+        u64 unit = (id & ((1ull << ID_LEVEL_SHIFT) - 1)) + at % units;
+        if (level < view.bottom_level || level >= view.level_end) continue;
+        if (unit >= static_cast<u64>(view.bucket_size / sizeof(uint4)) << level) continue;
+        reinterpret_cast<uint4 *>(const_cast<u8 *>(view.levels[level]))[unit] = blocks[at];
+    }
+}
+
+// The same of lines of records. What a piece begins with also stands behind the one before.
+KERNEL store_lines(const PartitionView *views, const uint4 *blocks, const u64 *ids, u32 count) {
+    constexpr u32 UNITS = COPY_LINE / sizeof(uint4);
+    u64 total = static_cast<u64>(count) * UNITS;
+    #pragma unroll 1
+    for (u64 at = static_cast<u64>(blockIdx.x) * blockDim.x + threadIdx.x; at < total;
+         at += static_cast<u64>(gridDim.x) * blockDim.x) {
+        u64 id = ids[at / UNITS];
+        const PartitionView &view = views[id >> ID_PARTITION_SHIFT];
+        u64 first = (id & ((1ull << ID_PARTITION_SHIFT) - 1)) * COPY_LINE;
+        if (first >= view.covered) continue;
+        u64 piece = first / PIECE, within = first % PIECE;
+        auto to = [&](u64 piece, u64 within) {
+            reinterpret_cast<uint4 *>(const_cast<u8 *>(view.pieces[piece]) + within)[at % UNITS] = blocks[at];
+        };
+        to(piece, within);
+        if (piece > 0 && within < PIECE_TAIL) to(piece - 1, PIECE + within);
     }
 }

@@ -25,11 +25,20 @@ use crate::width::{low_half, to_usize};
 /// Bits of a word of notes.
 const WORD_BITS: u64 = u64::BITS as u64;
 
+/// Words of words of a part: of 65,536 slots.
+const PART_WORDS: usize = 16;
+
 /// See the [module](self).
 pub(crate) struct ChangedSlots {
     is_watched: AtomicBool,
     /// Not in the table itself, which models have on short stacks.
     levels: Box<[OnceLock<Notes>]>,
+}
+
+/// Notes of some slots of a level.
+pub(crate) struct ChangedPart {
+    pub(crate) level: u32,
+    words: Range<usize>,
 }
 
 /// The notes of a level.
@@ -59,12 +68,12 @@ impl Notes {
         set(&self.words, slot / WORD_BITS);
     }
 
-    /// Takes the notes, and gives `visit` each slot, up to where that fails.
-    fn take<E>(&self, mut visit: impl FnMut(u64) -> Result<(), E>) -> Result<(), E> {
-        take(&self.words, 0..self.words.len(), |word| {
+    /// Takes the notes of some words of words, and gives `visit` each slot.
+    fn take(&self, words: Range<usize>, mut visit: impl FnMut(u64)) {
+        take(&self.words, words, |word| {
             let word = to_usize(word);
-            take(&self.slots, word..word + 1, &mut visit)
-        })
+            take(&self.slots, word..word + 1, &mut visit);
+        });
     }
 }
 
@@ -77,12 +86,8 @@ fn set(words: &[AtomicU64], number: u64) {
     }
 }
 
-/// Clears the bits of a range of words, and gives `visit` the number of each, up to where that fails.
-fn take<E>(
-    words: &[AtomicU64],
-    range: Range<usize>,
-    mut visit: impl FnMut(u64) -> Result<(), E>,
-) -> Result<(), E> {
+/// Clears the bits of a range of words, and gives `visit` the number of each.
+fn take(words: &[AtomicU64], range: Range<usize>, mut visit: impl FnMut(u64)) {
     for nth in range {
         if words[nth].load(Ordering::Relaxed) == 0 {
             continue;
@@ -91,11 +96,10 @@ fn take<E>(
         // What is read of the slots from here on has what was stored before a note.
         fence(Ordering::SeqCst);
         while bits != 0 {
-            visit(nth as u64 * WORD_BITS + u64::from(bits.trailing_zeros()))?;
+            visit(nth as u64 * WORD_BITS + u64::from(bits.trailing_zeros()));
             bits &= bits - 1;
         }
     }
-    Ok(())
 }
 
 impl Default for ChangedSlots {
@@ -157,23 +161,34 @@ impl<M: Medium> Table<M> {
 
     /// Notes a slot of a bucket that was taken, so that it is again.
     pub(crate) fn note_slot_again(&self, level: u32, (bucket, slot): (u64, u32)) {
-        let slots = self.slots_per_bucket();
-        let notes = self.changed_slots.level(level, slots << level);
-        notes.note(bucket * slots + u64::from(slot));
+        let first = bucket * self.slots_per_bucket();
+        self.changed_notes(level).note(first + u64::from(slot));
     }
 
-    /// Takes the notes of all slots of `levels`. Gives `visit` the level of each, its bucket there, and its number in that,
-    /// up to where it fails.
-    pub(crate) fn take_changed_slots<E>(
-        &self,
-        levels: Levels,
-        mut visit: impl FnMut(u32, u64, u32) -> Result<(), E>,
-    ) -> Result<(), E> {
-        let slots = self.slots_per_bucket();
-        (levels.bottom..=levels.top).try_for_each(|level| {
-            let notes = self.changed_slots.level(level, slots << level);
-            notes.take(|slot| visit(level, slot / slots, low_half(slot % slots)))
+    /// The notes of all slots of `levels`, in parts which threads may take side by side.
+    pub(crate) fn changed_parts(&self, levels: Levels) -> impl Iterator<Item = ChangedPart> {
+        (levels.bottom..=levels.top).flat_map(|level| {
+            let notes = self.changed_notes(level);
+            let firsts = (0..notes.words.len()).step_by(PART_WORDS);
+            firsts.map(move |first| ChangedPart {
+                level,
+                words: first..notes.words.len().min(first + PART_WORDS),
+            })
         })
+    }
+
+    /// Takes the notes of a part. Gives `visit` the bucket of each slot, and its number in that.
+    pub(crate) fn take_changed_slots(&self, part: &ChangedPart, mut visit: impl FnMut(u64, u32)) {
+        let slots = self.slots_per_bucket();
+        let notes = self.changed_notes(part.level);
+        notes.take(part.words.clone(), |slot| {
+            visit(slot / slots, low_half(slot % slots));
+        });
+    }
+
+    fn changed_notes(&self, level: u32) -> &Notes {
+        let slots = self.slots_per_bucket() << level;
+        self.changed_slots.level(level, slots)
     }
 
     /// Puts the words of slots, from one of a bucket on, into `words`, each as it is when it is read.

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use crate::Result;
 use crate::gpu::locator;
 use crate::gpu::locator::{
-    Answers, LINE, Questions, SLOT, Size, SlotId, TableShape, Terms, Usable, VALUE_MAX,
+    Answers, BlockId, LINE, Questions, SLOT, Size, SlotId, TableShape, Terms, Usable, VALUE_MAX,
 };
 use crate::gpu::pinned_pool::PinnedBlock;
 use crate::layout::size_class::SMALLEST_RECORD;
@@ -24,6 +24,9 @@ const LINES_AT_ONCE: usize = 1 << 18;
 
 /// Fewest that a thread reads.
 const READ_MIN: usize = 1 << 11;
+
+/// Parts of notes that threads take at a time.
+const NOTES_AT_ONCE: usize = 32;
 
 /// See the [module](self). It serves the tables of one store, each by its number.
 pub(crate) struct Locator {
@@ -117,7 +120,7 @@ impl Locator {
             copied.insert(number, is);
         }
         let of_bucket = self.shape.bucket_size / SLOT;
-        let (mut single, mut whole) = (Vec::new(), Vec::new());
+        let (mut noted, mut whole) = (Vec::new(), Vec::new());
         let mut copied_slots = 0;
         for (number, source) in (0..=u8::MAX).zip(&sources) {
             let Some(Source { table, .. }) = *source else {
@@ -125,36 +128,51 @@ impl Locator {
             };
             let levels = copied[&number].levels;
             let kept = levels.kept_of(before.get(&number).map(|known| known.levels));
-            let id = |level, bucket, slot| SlotId {
-                partition: number,
-                level,
-                bucket,
-                number: slot,
-            };
-            table.take_changed_slots(levels, |level, bucket, slot| {
-                if !kept.contains(&level) {
-                    // It is read with all others of the level.
-                    return Ok(());
+            for part in table.changed_parts(levels) {
+                match kept.contains(&part.level) {
+                    true => noted.push((number, table, part)),
+                    // They are read with all others of the level.
+                    false => table.take_changed_slots(&part, |_, _| {}),
                 }
-                single.push(id(level, bucket, slot));
-                copied_slots += 1;
-                match single.len() {
-                    SLOTS_AT_ONCE => self.copy(&sources, &mut single, 1),
-                    _ => Ok(()),
-                }
-            })?;
+            }
             for level in (levels.bottom..=levels.top).filter(|level| !kept.contains(level)) {
                 for bucket in 0..1 << level {
-                    whole.push(id(level, bucket, 0));
+                    whole.push(SlotId {
+                        partition: number,
+                        level,
+                        bucket,
+                        number: 0,
+                    });
                     copied_slots += of_bucket as usize;
                     if whole.len() == SLOTS_AT_ONCE / of_bucket as usize {
-                        self.copy(&sources, &mut whole, of_bucket)?;
+                        self.copy(&sources, &whole, of_bucket)?;
+                        whole.clear();
                     }
                 }
             }
-            self.copy(&sources, &mut whole, of_bucket)?;
+            self.copy(&sources, &whole, of_bucket)?;
+            whole.clear();
         }
-        self.copy(&sources, &mut single, 1)?;
+        let mut single: Vec<SlotId> = Vec::new();
+        for parts in noted.chunks(NOTES_AT_ONCE) {
+            let taken = parallel::map_if_shared(parts, |(number, table, part)| {
+                let mut slots = Vec::new();
+                table.take_changed_slots(part, |bucket, slot| {
+                    slots.push(SlotId {
+                        partition: *number,
+                        level: part.level,
+                        bucket,
+                        number: slot,
+                    });
+                });
+                slots
+            });
+            single.extend(taken.into_iter().flatten());
+            if single.len() >= SLOTS_AT_ONCE {
+                copied_slots += self.copy_singly(&sources, &mut single)?;
+            }
+        }
+        copied_slots += self.copy_singly(&sources, &mut single)?;
         // An item that moves on may have left its slot before that was copied, and have come to one that was not. Levels are only
         // added while the caller keeps them, so as many as before are the same.
         let is_settled = (0..=u8::MAX).zip(&sources).all(|(number, source)| {
@@ -188,9 +206,17 @@ impl Locator {
         Ok(covered)
     }
 
+    /// Copies single slots to the device, which are then not asked for any more; gives how many.
+    fn copy_singly(&mut self, sources: &Sources, slots: &mut Vec<SlotId>) -> Result<usize> {
+        slots
+            .chunks(SLOTS_AT_ONCE)
+            .try_for_each(|slots| self.copy(sources, slots, 1))?;
+        Ok(slots.drain(..).len())
+    }
+
     /// Copies slots to the device, each with those behind it up to `count`, and the records that they name: they are read
     /// together. The device takes no other slot from a bucket, whose record may lie where it has an older one.
-    fn copy(&mut self, sources: &Sources, slots: &mut Vec<SlotId>, count: u32) -> Result<()> {
+    fn copy(&mut self, sources: &Sources, slots: &[SlotId], count: u32) -> Result<()> {
         if slots.is_empty() {
             return Ok(());
         }
@@ -198,18 +224,19 @@ impl Locator {
         let words = size / size_of::<u64>();
         let staging = self.device.staging(slots.len(), size)?;
         let parts = slots.chunks(READ_MIN);
-        let parts = parts.zip(staging.chunks_mut(READ_MIN * words));
-        let lines = parallel::map_if_shared(parts, |(ids, staged)| {
+        let parts = parts.zip(staging.words.chunks_mut(READ_MIN * words));
+        let parts = parts.zip(staging.ids.chunks_mut(READ_MIN));
+        let lines = parallel::map_if_shared(parts, |((slots, staged), ids)| {
             let mut lines = Vec::new();
-            for (id, words) in ids.iter().zip(staged.chunks_mut(words)) {
-                if let Some(source) = sources[usize::from(id.partition)] {
-                    source.read(*id, words, &mut lines);
+            for ((slot, words), id) in slots.iter().zip(staged.chunks_mut(words)).zip(ids) {
+                *id = BlockId::slot(*slot, staging.units_per_bucket);
+                if let Some(source) = sources[usize::from(slot.partition)] {
+                    source.read(*slot, words, &mut lines);
                 }
             }
             lines
         });
-        self.device.store_slots(slots, count)?;
-        slots.clear();
+        self.device.store_slots()?;
         lines
             .concat()
             .chunks(LINES_AT_ONCE)
@@ -221,15 +248,18 @@ impl Locator {
         const WORDS: usize = LINE as usize / size_of::<u64>();
         let staging = self.device.staging(lines.len(), LINE as usize)?;
         let parts = lines.chunks(READ_MIN);
-        let parts = parts.zip(staging.chunks_mut(READ_MIN * WORDS));
-        parallel::map_if_shared(parts, |(lines, staged)| {
-            for (&(number, line), words) in lines.iter().zip(staged.chunks_mut(WORDS)) {
+        let parts = parts.zip(staging.words.chunks_mut(READ_MIN * WORDS));
+        let parts = parts.zip(staging.ids.chunks_mut(READ_MIN));
+        parallel::map_if_shared(parts, |((lines, staged), ids)| {
+            let blocks = lines.iter().zip(staged.chunks_mut(WORDS)).zip(ids);
+            for ((&(number, line), words), id) in blocks {
+                *id = BlockId::line(number, line);
                 if let Some(source) = sources[usize::from(number)] {
                     source.table.copy_words(line * u64::from(LINE), words);
                 }
             }
         });
-        Ok(self.device.store_lines(lines)?)
+        Ok(self.device.store_lines()?)
     }
 
     /// Whether the device has records of any table.
