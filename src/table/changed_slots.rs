@@ -192,9 +192,14 @@ impl<M: Medium> Table<M> {
     }
 
     /// Puts the words of slots, from one of a bucket on, into `words`, each as it is when it is read.
-    pub(crate) fn copy_slots(&self, level: u32, (bucket, slot): (u64, u32), words: &mut [u64]) {
+    pub(crate) fn copy_slots(&self, level: u32, slot: (u64, u32), words: &mut [u64]) {
+        self.copy_words(self.slot_offset(level, slot), words);
+    }
+
+    /// Where a slot is in the file.
+    pub(crate) fn slot_offset(&self, level: u32, (bucket, slot): (u64, u32)) -> u64 {
         let inside = bucket * self.shape.bucket_size + u64::from(slot) * SLOT_WORDS_BYTES;
-        self.copy_words(self.levels.offset(level) + inside, words);
+        self.levels.offset(level) + inside
     }
 
     /// The same of the words from `at` on. What is beside a record in its line may be written meanwhile: that is another

@@ -13,7 +13,7 @@ use crate::gpu::pinned_pool::PinnedBlock;
 use crate::layout::size_class::SMALLEST_RECORD;
 use crate::layout::{RecordWord, Shape};
 use crate::pm::{Mapping, Medium};
-use crate::pool::parallel;
+use crate::pool::{parallel, prefetch};
 use crate::table::Table;
 use crate::table::levels::Levels;
 use crate::width::u32_of;
@@ -24,6 +24,9 @@ const LINES_AT_ONCE: usize = 1 << 18;
 
 /// Fewest that a thread reads.
 const READ_MIN: usize = 1 << 11;
+
+/// How many slots, or lines of records, a thread asks for before it reads them.
+const AHEAD: usize = 16;
 
 /// Parts of notes that threads take at a time.
 const NOTES_AT_ONCE: usize = 32;
@@ -228,10 +231,25 @@ impl Locator {
         let parts = parts.zip(staging.ids.chunks_mut(READ_MIN));
         let lines = parallel::map_if_shared(parts, |((slots, staged), ids)| {
             let mut lines = Vec::new();
-            for ((slot, words), id) in slots.iter().zip(staged.chunks_mut(words)).zip(ids) {
-                *id = BlockId::slot(*slot, staging.units_per_bucket);
-                if let Some(source) = sources[usize::from(slot.partition)] {
-                    source.read(*slot, words, &mut lines);
+            let source = |slot: &SlotId| sources[usize::from(slot.partition)];
+            let ask = |slot| source(slot).into_iter().for_each(|one| one.ask_slot(slot));
+            let mut asked = prefetch::in_turn(slots.iter(), AHEAD, ask).zip(ids);
+            for some in staged.chunks_mut(AHEAD * words) {
+                let named = asked.by_ref().take(some.len() / words);
+                let named: Vec<&SlotId> = named
+                    .zip(some.chunks_mut(words))
+                    .map(|((slot, id), words)| {
+                        *id = BlockId::slot(*slot, staging.units_per_bucket);
+                        if let Some(source) = source(slot) {
+                            source.read_slots(slot, words);
+                        }
+                        slot
+                    })
+                    .collect();
+                for (slot, words) in named.into_iter().zip(some.chunks_mut(words)) {
+                    if let Some(source) = source(slot) {
+                        source.find_lines(*slot, words, &mut lines);
+                    }
                 }
             }
             lines
@@ -251,10 +269,17 @@ impl Locator {
         let parts = parts.zip(staging.words.chunks_mut(READ_MIN * WORDS));
         let parts = parts.zip(staging.ids.chunks_mut(READ_MIN));
         parallel::map_if_shared(parts, |((lines, staged), ids)| {
-            let blocks = lines.iter().zip(staged.chunks_mut(WORDS)).zip(ids);
+            let source = |number: u8| sources[usize::from(number)];
+            let ask = |&(number, line): &LineId| {
+                if let Some(source) = source(number) {
+                    source.table.medium.prefetch(line * u64::from(LINE));
+                }
+            };
+            let lines = prefetch::in_turn(lines.iter(), AHEAD, ask);
+            let blocks = lines.zip(staged.chunks_mut(WORDS)).zip(ids);
             for ((&(number, line), words), id) in blocks {
                 *id = BlockId::line(number, line);
-                if let Some(source) = sources[usize::from(number)] {
+                if let Some(source) = source(number) {
                     source.table.copy_words(line * u64::from(LINE), words);
                 }
             }
@@ -329,11 +354,27 @@ impl Locator {
 }
 
 impl Source<'_> {
-    /// Puts the words of some slots into `words`, and adds the lines of the records that they name to `lines`. A slot whose
-    /// record the device cannot have is empty: the device may have an older one where that lies.
-    fn read(self, id: SlotId, words: &mut [u64], lines: &mut Vec<LineId>) {
-        let first = (id.bucket, id.number);
-        self.table.copy_slots(id.level, first, words);
+    /// Asks for a slot.
+    fn ask_slot(self, id: &SlotId) {
+        let at = self.table.slot_offset(id.level, (id.bucket, id.number));
+        self.table.medium.prefetch(at);
+    }
+
+    /// Puts the words of some slots into `words`, and asks for the lengths of the records that they name.
+    fn read_slots(self, id: &SlotId, words: &mut [u64]) {
+        self.table
+            .copy_slots(id.level, (id.bucket, id.number), words);
+        for slot in words.chunks_exact(2) {
+            let record = RecordWord(slot[1]);
+            if self.covered > 0 && record.is_member() {
+                self.table.medium.prefetch(record.offset());
+            }
+        }
+    }
+
+    /// Adds the lines of the records that some slots name to `lines`. A slot whose record the device cannot have becomes
+    /// empty: the device may have an older one where that lies.
+    fn find_lines(self, id: SlotId, words: &mut [u64], lines: &mut Vec<LineId>) {
         if self.covered == 0 {
             return;
         }
