@@ -14,7 +14,6 @@ pub(crate) mod sim;
 #[cfg(all(any(test, fuzzing), not(loom)))]
 pub mod sim_disk;
 mod window;
-mod write_back;
 
 pub(crate) use dir::Dir;
 pub(crate) use entry::Entry;

@@ -13,6 +13,7 @@ pub mod rates;
 pub mod split;
 pub mod threshold;
 pub mod worker;
+pub mod write_back;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};

@@ -2,7 +2,7 @@
 
 use super::Mapping;
 use crate::pm::Medium;
-use crate::pm::write_back;
+use crate::pool::write_back;
 
 /// How many values lie between the one that is copied and the one that is asked for.
 const PREFETCH_DISTANCE_VALUES: usize = 32;

@@ -9,9 +9,9 @@ use std::thread::{self, ThreadId};
 
 use parking_lot::{Mutex, MutexGuard};
 
-use super::write_back::LINE;
 use super::{Medium, Priority};
 use crate::layout::{PAGE, align_up};
+use crate::pool::write_back::LINE;
 use crate::width::to_usize;
 use crate::{Domain, Error, Result};
 

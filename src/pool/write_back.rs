@@ -87,7 +87,7 @@ pub fn fence() {
 ///
 /// # Safety
 /// As for a copy of the bytes to `to`, which is aligned to a line; so is their number.
-#[cfg(all(feature = "cuda", target_arch = "x86_64"))]
+#[cfg(target_arch = "x86_64")]
 #[inline]
 pub unsafe fn stream(to: *mut u8, bytes: &[u8]) {
     use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
