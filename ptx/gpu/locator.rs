@@ -407,11 +407,12 @@ impl Locator {
         Some(Ok(block))
     }
 
-    /// Notes that a column of so many keys is read, so that there is a [block](Self::block_for) for others like it.
-    pub fn end_column(&mut self, keys: usize) {
+    /// Notes that a column of so many keys is read, so many of which were asked for, so that there is a
+    /// [block](Self::block_for) for others like it, all of whose keys may be.
+    pub fn end_column(&mut self, keys: usize, asked: usize) {
         let column = &self.parts.column;
-        if column.keys == keys && column.bytes > 0 && !column.has_gaps {
-            self.pool.note(keys, column.bytes);
+        if column.keys == keys && asked > 0 && column.bytes > 0 && !column.has_gaps {
+            self.pool.note(asked, column.bytes);
         }
     }
 

@@ -171,13 +171,8 @@ impl Store {
         values: &Columns,
         buffers: ValueColumns,
     ) -> Result<ColumnAnswers> {
-        let mixed = || -> Result<_> {
-            let batch = ColumnBatch::mixed(kinds, keys, values, buffers)?;
-            let only_gets = batch.only(RequestKind::Get);
-            Ok((batch, only_gets))
-        };
-        let (batch, only_gets) = self.threads().run_for_caller(kinds.len(), mixed)?;
-        match only_gets {
+        let batch = ColumnBatch::mixed(kinds, keys, values, buffers)?;
+        match batch.count_gets() == batch.len() {
             true => Ok(ColumnAnswers {
                 values: self.get_columns_into(keys, batch.take_buffers())?,
                 failures: Vec::new(),

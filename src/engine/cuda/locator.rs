@@ -7,7 +7,8 @@ use std::collections::HashMap;
 use crate::Result;
 use crate::gpu::locator;
 use crate::gpu::locator::{
-    Answers, BlockId, LINE, Questions, SLOT, Size, SlotId, TableShape, Terms, Usable, VALUE_MAX,
+    Answers, BlockId, LINE, Questions, SLOT, Size, SlotId, Staging, TableShape, Terms, Usable,
+    VALUE_MAX,
 };
 use crate::gpu::pinned_pool::PinnedBlock;
 use crate::layout::size_class::SMALLEST_RECORD;
@@ -29,7 +30,7 @@ const READ_MIN: usize = 1 << 11;
 const AHEAD: usize = 16;
 
 /// Parts of notes that threads take at a time.
-const NOTES_AT_ONCE: usize = 32;
+const NOTES_AT_ONCE: usize = 128;
 
 /// See the [module](self). It serves the tables of one store, each by its number.
 pub(crate) struct Locator {
@@ -255,20 +256,29 @@ impl Locator {
             lines
         });
         self.device.store_slots()?;
-        lines
-            .concat()
-            .chunks(LINES_AT_ONCE)
-            .try_for_each(|lines| self.copy_lines(sources, lines))
+        let (mut first, mut count) = (0, 0);
+        for (nth, part) in lines.iter().enumerate() {
+            count += part.len();
+            if count >= LINES_AT_ONCE || nth + 1 == lines.len() {
+                self.copy_lines(sources, &lines[first..=nth])?;
+                (first, count) = (nth + 1, 0);
+            }
+        }
+        Ok(())
     }
 
-    /// Copies lines of records to the device.
-    fn copy_lines(&mut self, sources: &Sources, lines: &[LineId]) -> Result<()> {
+    /// Copies lines of records to the device, of which threads have found a part each.
+    fn copy_lines(&mut self, sources: &Sources, lines: &[Vec<LineId>]) -> Result<()> {
         const WORDS: usize = LINE as usize / size_of::<u64>();
-        let staging = self.device.staging(lines.len(), LINE as usize)?;
-        let parts = lines.chunks(READ_MIN);
-        let parts = parts.zip(staging.words.chunks_mut(READ_MIN * WORDS));
-        let parts = parts.zip(staging.ids.chunks_mut(READ_MIN));
-        parallel::map_if_shared(parts, |((lines, staged), ids)| {
+        let count = lines.iter().map(Vec::len).sum();
+        let Staging { words, ids, .. } = self.device.staging(count, LINE as usize)?;
+        let (mut words, mut ids) = (words, ids);
+        let parts = lines.iter().map(|lines| {
+            let words = words.split_off_mut(..lines.len() * WORDS);
+            let ids = ids.split_off_mut(..lines.len());
+            (lines, words.unwrap_or_default(), ids.unwrap_or_default())
+        });
+        parallel::map_if_shared(parts.collect::<Vec<_>>(), |(lines, staged, ids)| {
             let source = |number: u8| sources[usize::from(number)];
             let ask = |&(number, line): &LineId| {
                 if let Some(source) = source(number) {
@@ -327,8 +337,8 @@ impl Locator {
     }
 
     /// See [`locator::Locator::end_column`].
-    pub(crate) fn end_column(&mut self, keys: usize) {
-        self.device.end_column(keys);
+    pub(crate) fn end_column(&mut self, keys: usize, asked: usize) {
+        self.device.end_column(keys, asked);
     }
 
     /// Waits for the answers of an exchange but for values, which are then on their way.

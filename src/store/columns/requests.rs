@@ -63,6 +63,8 @@ pub struct ColumnBatch {
     keys: Columns,
     /// As many as keys; none if no request has one.
     values: Option<Columns>,
+    /// How many of the requests are gets.
+    gets: usize,
     /// Those that the answers take, once.
     buffers: Mutex<ValueColumns>,
 }
@@ -98,6 +100,11 @@ impl ColumnBatch {
             kinds: Kinds::All(kind),
             keys: keys.clone(),
             values,
+            gets: if kind == RequestKind::Get {
+                keys.len()
+            } else {
+                0
+            },
             buffers: Mutex::default(),
         }
     }
@@ -120,10 +127,10 @@ impl ColumnBatch {
                 expected: format!("{}, one for each key", keys.len()),
             });
         }
-        let is_get = |nth: usize| kinds[nth] == RequestKind::Get;
-        let only_gets = parallel::all(kinds.len(), REQUESTS_PER_THREAD_MIN, is_get);
+        let is_get = |kind: &&RequestKind| **kind == RequestKind::Get;
+        let gets = kinds.iter().filter(is_get).count();
         let buffers = Mutex::new(buffers);
-        Ok(match only_gets {
+        Ok(match gets == kinds.len() {
             true => Self {
                 buffers,
                 ..Self::gets(keys)
@@ -132,6 +139,7 @@ impl ColumnBatch {
                 kinds: Kinds::Each(kinds.into()),
                 keys: keys.clone(),
                 values: Some(values.clone()),
+                gets,
                 buffers,
             },
         })
@@ -183,14 +191,16 @@ impl ColumnBatch {
         }
     }
 
-    /// Whether all requests are of a kind.
-    pub fn only(&self, kind: RequestKind) -> bool {
+    /// How many of the requests are gets.
+    pub fn count_gets(&self) -> usize {
+        self.gets
+    }
+
+    /// Whether all requests delete.
+    pub fn only_delete(&self) -> bool {
         match &self.kinds {
-            Kinds::All(all) => *all == kind,
-            Kinds::Each(kinds) => {
-                let is_kind = |nth: usize| kinds[nth] == kind;
-                parallel::all(kinds.len(), REQUESTS_PER_THREAD_MIN, is_kind)
-            }
+            Kinds::All(kind) => *kind == RequestKind::Delete,
+            Kinds::Each(kinds) => kinds.iter().all(|kind| *kind == RequestKind::Delete),
         }
     }
 

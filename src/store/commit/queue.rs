@@ -22,7 +22,7 @@ use crate::pool::crew::Crew;
 use crate::pool::split::{Split, SplitAnswers};
 use crate::pool::worker::{Worker, words};
 use crate::store::columns::ColumnAnswers;
-use crate::store::columns::requests::{ColumnBatch, RequestKind};
+use crate::store::columns::requests::ColumnBatch;
 use crate::store::mvcc::read_set::ReadSet;
 use crate::store::options::WhenFull;
 use crate::store::request::{Request, Response};
@@ -94,7 +94,7 @@ impl Work {
             Self::Batch(requests, _) | Self::Transaction(requests, _) | Self::Whole(requests) => {
                 requests.iter().all(Request::is_removal)
             }
-            Self::Columns(columns) => columns.only(RequestKind::Delete),
+            Self::Columns(columns) => columns.only_delete(),
             _ => false,
         }
     }

@@ -128,17 +128,20 @@ impl Partitions {
         #[cfg(feature = "cuda")]
         let began = std::time::Instant::now();
         #[cfg(feature = "cuda")]
-        if let Batch::Columns(columns) = batch
-            && let Some(turn) = self.shared().gpu_reads.begin(self, len, ColumnKind::Mixed)
-        {
-            return self.build_with_gpu(columns.keys(), builder, turn, &read, Some(&known), None);
+        if let Batch::Columns(columns) = batch {
+            let (gpu_reads, kind) = (&self.shared().gpu_reads, ColumnKind::of(columns));
+            if let Some(turn) = gpu_reads.begin(self, len, kind) {
+                let (keys, known) = (columns.keys(), Some(&known as &KnownOf));
+                return self.build_with_gpu(keys, builder, turn, &read, known, None);
+            }
         }
         let is_shared = len > CHUNK_REQUESTS && parallel::is_shared();
         let column = assemble((len, CHUNK_REQUESTS), is_shared, builder, &read)?.into();
         #[cfg(feature = "cuda")]
-        self.shared()
-            .gpu_reads
-            .note_cpu(len, ColumnKind::Mixed, began.elapsed());
+        if let Batch::Columns(columns) = batch {
+            let (gpu_reads, kind) = (&self.shared().gpu_reads, ColumnKind::of(columns));
+            gpu_reads.note_cpu(len, kind, began.elapsed());
+        }
         Ok(column)
     }
 

@@ -23,6 +23,7 @@ use crate::gpu::locator::{
 use crate::index::bytes::Held;
 use crate::pool::parallel;
 use crate::pool::rates::{Rates, Side};
+use crate::store::columns::requests::ColumnBatch;
 use crate::store::columns::{
     Bytes, ColumnBuilder, Columns, EndsCopy, Lent, NULL_END, PART_VALUES, ValuesPart, split_off,
 };
@@ -50,7 +51,7 @@ pub struct GpuReads {
     /// Nothing while somebody reads a column with it.
     idle: Mutex<Option<Gpu>>,
     /// By kinds of columns.
-    rates: [Rates; 2],
+    rates: [Rates; 3],
     located: AtomicU64,
     /// What the last mixed column has taken before anybody waited for it.
     caught_up: Mutex<CaughtUp>,
@@ -63,8 +64,24 @@ pub struct GpuReads {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ColumnKind {
     Gets,
-    /// Changes, too.
-    Mixed,
+    /// Some changes, too.
+    FewChanges,
+    /// So many that the GPU has much to copy for each column.
+    ManyChanges,
+}
+
+/// In so many requests there is a change at least, if they are many.
+const MANY_CHANGES_FRACTION: usize = 8;
+
+impl ColumnKind {
+    pub fn of(columns: &ColumnBatch) -> Self {
+        let changes = columns.len() - columns.count_gets();
+        match changes {
+            0 => Self::Gets,
+            _ if changes < columns.len() / MANY_CHANGES_FRACTION => Self::FewChanges,
+            _ => Self::ManyChanges,
+        }
+    }
 }
 
 /// What it has taken to bring copies up to date.
@@ -134,7 +151,7 @@ impl GpuReads {
                 && self.is_worth_it(kind, |rates| rates.choose(keys as u64))
         };
         let mut turn = self.take(partitions, keys, kind, is_worth_it)?;
-        if kind == ColumnKind::Mixed {
+        if kind != ColumnKind::Gets {
             let CaughtUp { took, is_unusual } = std::mem::take(&mut *self.caught_up.lock());
             turn.began = turn.began.checked_sub(took).unwrap_or(turn.began);
             turn.is_settling = is_unusual;
@@ -142,10 +159,10 @@ impl GpuReads {
         Some(turn)
     }
 
-    /// Has the GPU copy what has changed, if it is to help with a mixed column of so many keys. To be called before
-    /// anybody waits for that column.
-    pub fn catch_up(&self, partitions: &Partitions, keys: usize) {
-        let kind = ColumnKind::Mixed;
+    /// Has the GPU copy what has changed, if it is to help with a mixed column. To be called before anybody waits for
+    /// that column.
+    pub fn catch_up(&self, partitions: &Partitions, columns: &ColumnBatch) {
+        let (keys, kind) = (columns.len(), ColumnKind::of(columns));
         let is_worth_it = |_: &Gpu| self.is_worth_it(kind, |rates| rates.would_choose(keys as u64));
         if let Some(turn) = self.take(partitions, keys, kind, is_worth_it) {
             partitions
@@ -179,6 +196,7 @@ impl GpuReads {
             began: Instant::now(),
             keys,
             kind,
+            given: 0,
             is_settling: false,
             has_failed: false,
         })
@@ -206,6 +224,8 @@ pub struct Turn<'p> {
     began: Instant,
     keys: usize,
     kind: ColumnKind,
+    /// Keys that it was not asked for.
+    given: usize,
     /// It has done what is not done for each column.
     is_settling: bool,
     has_failed: bool,
@@ -284,8 +304,9 @@ impl Turn<'_> {
             return;
         }
         let keys = self.keys;
+        let asked = keys.saturating_sub(self.given);
         if let Some(locator) = self.locator() {
-            locator.end_column(keys);
+            locator.end_column(keys, asked);
         }
         let (rates, took) = (&self.of.rates[self.kind as usize], self.began.elapsed());
         match self.is_settling {
@@ -313,6 +334,7 @@ impl Turn<'_> {
             self.leave_column(builder);
         }
         let session = self.session.as_ref()?;
+        self.given += session.given[exchange?];
         Some(Located {
             first: wave.start,
             answers: self.gpu.get()?.as_ref()?.answers(exchange?),

@@ -160,7 +160,7 @@ impl Partitions {
             if let Work::Columns(columns) = &work
                 && columns.is_answered()
             {
-                self.shared().gpu_reads.catch_up(self, columns.len());
+                self.shared().gpu_reads.catch_up(self, columns);
             }
             let mut left = retries(&work);
             let submit = |work| {
