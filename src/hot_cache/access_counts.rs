@@ -58,7 +58,7 @@ impl AccessCounts {
 
     #[inline]
     fn partition(&self, fingerprint: u64) -> &AtomicU8 {
-        &self.partitions[(fingerprint >> self.shift) as usize]
+        &self.partitions[index(fingerprint >> self.shift)]
     }
 
     /// Counts a read. One that comes at the same time as others may not count.
@@ -73,7 +73,7 @@ impl AccessCounts {
 
     /// Notes that an item was read below the table; says whether it was not long ago, too.
     pub fn is_revisit(&self, fingerprint: u64) -> bool {
-        let last = &self.revisits[fingerprint as usize % REVISITS];
+        let last = &self.revisits[index(fingerprint % REVISITS as u64)];
         last.swap(fingerprint, Ordering::Relaxed) == fingerprint
     }
 
@@ -89,6 +89,11 @@ impl AccessCounts {
     /// The coldest of the items of a histogram, about `share` of them.
     pub fn coldest(&self, histogram: &Histogram, share: f64) -> EvictionCut {
         let items: u64 = histogram.0.iter().sum();
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "there are fewer items, and no negative number of them"
+        )]
         let mut wanted = (share.clamp(0.0, 1.0) * items as f64).ceil() as u64;
         let mut below = 0;
         while below < 255 && histogram.0[below] <= wanted {
@@ -115,6 +120,14 @@ impl AccessCounts {
             reads.store(reads.load(Ordering::Relaxed) / 2, Ordering::Relaxed);
         }
     }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "it is below the length of a slice"
+)]
+const fn index(number: u64) -> usize {
+    number as usize
 }
 
 #[cfg(test)]

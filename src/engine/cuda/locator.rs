@@ -27,7 +27,7 @@ const LINES_AT_ONCE: usize = 1 << 18;
 const READ_MIN: usize = 1 << 11;
 
 /// How many slots, or lines of records, a thread asks for before it reads them.
-const AHEAD: usize = 16;
+const READ_AHEAD_BLOCKS: usize = 16;
 
 /// Parts of notes that threads take at a time.
 const NOTES_AT_ONCE: usize = 128;
@@ -234,8 +234,8 @@ impl Locator {
             let mut lines = Vec::new();
             let source = |slot: &SlotId| sources[usize::from(slot.partition)];
             let ask = |slot| source(slot).into_iter().for_each(|one| one.ask_slot(slot));
-            let mut asked = prefetch::in_turn(slots.iter(), AHEAD, ask).zip(ids);
-            for some in staged.chunks_mut(AHEAD * words) {
+            let mut asked = prefetch::in_turn(slots.iter(), READ_AHEAD_BLOCKS, ask).zip(ids);
+            for some in staged.chunks_mut(READ_AHEAD_BLOCKS * words) {
                 let named = asked.by_ref().take(some.len() / words);
                 let named: Vec<&SlotId> = named
                     .zip(some.chunks_mut(words))
@@ -285,7 +285,7 @@ impl Locator {
                     source.table.medium.prefetch(line * u64::from(LINE));
                 }
             };
-            let lines = prefetch::in_turn(lines.iter(), AHEAD, ask);
+            let lines = prefetch::in_turn(lines.iter(), READ_AHEAD_BLOCKS, ask);
             let blocks = lines.zip(staged.chunks_mut(WORDS)).zip(ids);
             for ((&(number, line), words), id) in blocks {
                 *id = BlockId::line(number, line);

@@ -27,7 +27,7 @@ fn eviction_cut_takes_the_coldest_first() {
         let differ = (found - wanted).abs();
         assert!(differ <= 0.1 * partitions as f64, "{share}: {found}");
         let of_cold_half = left.iter().filter(|each| **each < partitions / 2).count();
-        assert_eq!(of_cold_half, left.len().min(partitions as usize / 2));
+        assert_eq!(of_cold_half, left.len().min(index(partitions) / 2));
         assert_eq!(left.contains(&(partitions - 1)), share == 1.0);
     }
     access_counts.age();
