@@ -1760,7 +1760,7 @@ pub const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         name: "a device is asked for a key that the column has deleted",
-        file: "src/store/partitions/gpu_reads.rs",
+        file: "src/store/partitions/gpu_questions.rs",
         find: "                    Some(None) => ABSENT,",
         replacement: "                    Some(None) => ASKED,",
         suite: Suite::Emulated("partitions::gpu_reads"),

@@ -4,7 +4,8 @@ use std::ops::Range;
 
 use super::Partitions;
 use super::column_reads::{Known, KnownOf};
-use super::gpu_reads::{Asked, Located, Turn};
+use super::gpu_questions::Asked;
+use super::gpu_reads::{Located, Turn};
 use super::reads::KeysOf;
 use crate::Result;
 use crate::pool::parallel;

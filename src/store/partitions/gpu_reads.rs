@@ -13,28 +13,21 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::Partitions;
-use super::column_reads::KnownOf;
 use super::gpu_columns::GPU_KEY_BYTES_MAX;
+use super::gpu_questions::{Asked, parts_of};
 use crate::engine::{Locator, locator};
-use crate::gpu::locator::{
-    ABSENT, ASKED, Answers, CHUNK, EXCHANGES, NO_VALUE, Questions, Said, Size, Terms, Usable,
-    VALUE_MAX,
-};
+use crate::gpu::locator::{ABSENT, Answers, CHUNK, EXCHANGES, Said, Size, Terms, Usable};
 use crate::index::bytes::Held;
 use crate::pool::parallel;
 use crate::pool::rates::{Rates, Side};
 use crate::store::columns::requests::ColumnBatch;
 use crate::store::columns::{
-    Bytes, ColumnBuilder, Columns, EndsCopy, Lent, NULL_END, PART_VALUES, ValuesPart, split_off,
+    Bytes, ColumnBuilder, EndsCopy, Lent, NULL_END, PART_VALUES, ValuesPart,
 };
 use crate::store::inner::{PARALLEL_LOOKUPS_MIN, StoreInner};
 use crate::store::partition::Partition;
 use crate::store::resident::tiers::TOMBSTONE;
-use crate::width::u32_of;
 use crate::{Engine, Result};
-
-/// Keys that a thread asks for at least.
-const ASKED_MIN: usize = 4096;
 
 // A part of a column begins where a chunk does.
 const _: () = assert!(PART_VALUES.is_multiple_of(CHUNK));
@@ -417,35 +410,6 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// What is asked for.
-pub struct Asked<'k, 'v> {
-    keys: &'k Columns,
-    wants_values: bool,
-    /// What is known of them already.
-    known: Option<&'k KnownOf<'k, 'v>>,
-    /// The values that are known, by positions, which the GPU leaves room for.
-    given: Mutex<Vec<(usize, &'v [u8])>>,
-}
-
-impl<'k, 'v> Asked<'k, 'v> {
-    /// The keys of a column, some of which may be `known`. A GPU need not give values unless they are wanted.
-    pub fn new(keys: &'k Columns, wants_values: bool, known: Option<&'k KnownOf<'k, 'v>>) -> Self {
-        Self {
-            keys,
-            wants_values,
-            known,
-            given: Mutex::default(),
-        }
-    }
-
-    /// Puts the values that are known where the GPU has left room for them.
-    pub fn complete(self, builder: &mut ColumnBuilder) {
-        for (position, value) in self.given.into_inner() {
-            builder.overwrite(position, value);
-        }
-    }
-}
-
 /// Some waves that are read of what tables have at one moment.
 struct Session<'p> {
     gpu_reads: &'p GpuReads,
@@ -672,91 +636,6 @@ impl Located<'_> {
             }
         }
         left
-    }
-}
-
-/// What a thread asks.
-struct QuestionsPart<'q> {
-    positions: Range<usize>,
-    questions: Questions<'q>,
-    /// Bytes of the keys before.
-    before: usize,
-}
-
-/// The shares of threads in the questions of the keys at some positions.
-fn parts_of<'q>(
-    questions: Questions<'q>,
-    keys: &Columns,
-    positions: &Range<usize>,
-) -> Vec<QuestionsPart<'q>> {
-    let Questions {
-        mut ends,
-        keys: mut bytes,
-        mut given,
-        mut partitions,
-    } = questions;
-    let (has_given, has_partitions) = (!given.is_empty(), !partitions.is_empty());
-    let mut before = 0;
-    let firsts = positions.clone().step_by(ASKED_MIN);
-    let part = |first| {
-        let positions = first..positions.end.min(first + ASKED_MIN);
-        let len = keys.bytes_of(&positions).len();
-        let if_any = |is_any: bool| if is_any { positions.len() } else { 0 };
-        let part = QuestionsPart {
-            questions: Questions {
-                ends: split_off(&mut ends, positions.len()),
-                keys: split_off(&mut bytes, len),
-                given: split_off(&mut given, if_any(has_given)),
-                partitions: split_off(&mut partitions, if_any(has_partitions)),
-            },
-            positions,
-            before,
-        };
-        before += len;
-        part
-    };
-    firsts.map(part).collect()
-}
-
-impl QuestionsPart<'_> {
-    /// Asks for what is not known; gives how many are.
-    fn fill(self, partitions: &Partitions, asked: &Asked) -> usize {
-        let Questions {
-            ends,
-            keys: bytes,
-            given,
-            partitions: numbers,
-        } = self.questions;
-        let keys = asked.keys;
-        let mut count = 0;
-        if let Some(known) = asked.known {
-            let mut values = Vec::new();
-            let all = self.positions.clone().zip(known(&self.positions));
-            for (given, (position, known)) in given.iter_mut().zip(all) {
-                *given = match known {
-                    None => ASKED,
-                    Some(None) => ABSENT,
-                    Some(Some(value)) if value.len() as u64 <= VALUE_MAX => {
-                        values.push((position, value));
-                        u32_of(value.len() as u64)
-                    }
-                    Some(Some(_)) => NO_VALUE,
-                };
-                count += usize::from(*given != ASKED);
-            }
-            asked.given.lock().append(&mut values);
-        }
-        let mut end = self.before;
-        for (nth, key_end) in self.positions.clone().zip(ends) {
-            end += keys.at(nth).len();
-            *key_end = u32_of(end as u64);
-        }
-        bytes.copy_from_slice(keys.bytes_of(&self.positions));
-        let all = partitions.all();
-        for (nth, number) in self.positions.zip(numbers) {
-            *number = all[partitions.number_of(keys.at(nth))].state.number();
-        }
-        count
     }
 }
 

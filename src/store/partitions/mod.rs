@@ -12,6 +12,8 @@ mod commit;
 #[cfg(feature = "cuda")]
 mod gpu_columns;
 #[cfg(feature = "cuda")]
+mod gpu_questions;
+#[cfg(feature = "cuda")]
 pub mod gpu_reads;
 mod hot_reads;
 mod order;
