@@ -212,6 +212,7 @@ fn keys_of_any_length_are_found_on_the_device() {
         .map(|len: usize| (0..len).map(|at| low_byte(at as u64 * 7)).collect())
         .collect();
     let model: Model = keys.iter().map(|key| (key.clone(), key.clone())).collect();
+    let mut rng = rng();
     let options = StoreOptions::new().partitions(3);
     for options in [options.clone(), options.partitioner(Arc::new(ByLength))] {
         let dir = tempfile::tempdir_in("/dev/shm").unwrap();
@@ -221,6 +222,10 @@ fn keys_of_any_length_are_found_on_the_device() {
         expect(&store.get_columns(&columns(&keys)).unwrap(), &keys, &model);
         let located = store.stats().gpu_located - before;
         assert!(located * 100 >= keys.len() as u64 * 99, "{located}");
+        let (mut model, twice) = (model.clone(), [&keys[..], &keys[..]].concat());
+        for _ in 0..3 {
+            mixed(&store, &mut model, &twice, &mut rng);
+        }
     }
 }
 
