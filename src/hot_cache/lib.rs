@@ -1,4 +1,4 @@
-//! A router and a hot cache in front of a store (KVCG §6, §7), and [counts](access_counts) that say which items are cold.
+//! A router and a hot cache in front of a store (KVCG §6, §7), and counts that say which items are cold.
 //!
 //! A *model* of sampled gets says which *bins* of the keys' hash are hot. The *router* has its answer, one byte a bin.
 //! The *cache* holds values of keys of hot bins. All other keys cost one test of a byte.
@@ -40,6 +40,7 @@
 //!
 //! The store has each change at once, so a swap has nothing to replay, unlike that of KVCG §6.1.
 
+#[doc(hidden)]
 pub mod access_counts;
 mod blocked;
 mod bucket;
