@@ -303,9 +303,9 @@ impl Locator {
     pub fn staging(&mut self, count: usize, size: usize) -> Result<Staging<'_>> {
         let _entered = self.device.enter()?;
         let parts = &mut *self.parts;
-        parts.staged_blocks = (count, size);
         let len = count * (size + size_of::<BlockId>());
         parts.staged.reserve(len)?;
+        parts.staged_blocks = (count, size);
         let (words, ids) = parts.staged.bytes_mut()[..len].split_at_mut(count * size);
         Ok(Staging {
             words: cast_slice_mut(words),
@@ -331,7 +331,11 @@ impl Locator {
     ///
     /// # Errors
     /// [`Error`](super::error::Error). What is there then means nothing.
+    ///
+    /// # Panics
+    /// If blocks of another size are staged.
     pub fn store_lines(&mut self) -> Result<()> {
+        assert_eq!(self.parts.staged_blocks.1, LINE as usize);
         let _entered = self.device.enter()?;
         self.parts.store(self.shape, None)
     }
@@ -468,7 +472,8 @@ impl Parts {
         Ok(())
     }
 
-    /// Stores what is staged where its ids say, and waits for that: slots, of which each block has so many `units`, or lines.
+    /// Stores what is staged where its ids say, and waits for that: slots, of which each block has so many `units`, or
+    /// lines.
     fn store(&mut self, shape: TableShape, units: Option<u32>) -> Result<()> {
         self.update_told(shape)?;
         let (count, size) = self.staged_blocks;
@@ -486,8 +491,8 @@ impl Parts {
         let count = u32::try_from(count).expect("they are staged in memory");
         let threads = u32::try_from(count as usize * size / UNIT as usize).unwrap_or(u32::MAX);
         let mut stream = &self.stream;
-        // SAFETY: the block is as long as what is copied there. The kernels write to levels and pieces that the views name,
-        // which stay, and to nothing beyond their ends. Nobody changes what is copied before the stream has been waited for.
+        // SAFETY: the block is as long as what is copied there and read of it. The kernels write to levels and pieces that the
+        // views name, which stay, and to nothing beyond their ends. Nobody changes what is copied before the stream has been waited for.
         let launched = unsafe {
             copy_in(stream, views, cast_slice(told))
                 .and_then(|()| copy_in(stream, blocks, &self.staged.bytes()[..len]))

@@ -115,7 +115,7 @@ __device__ inline void copy_value(u8 *to, const u8 *from, u32 len) {
 struct Questions {
     const u32 *ends;       // where each key ends in `keys`
     const u8 *keys;        // eight bytes behind them may be read
-    const u32 *given;      // ASKED, or what the host says of a key: NO_VALUE, ABSENT, or bytes that it leaves for its value; or null
+    const u32 *given;      // ASKED, or what the host says of a key: NO_VALUE, ABSENT, or the length of its value; or null
     const u8 *partitions;  // their numbers, or null: a hash of the key says which
     u64 excluded;          // bits of sequence numbers whose records are for the host alone
     u64 usable[4];         // a bit for each number of a partition whose copy is up to date
@@ -247,8 +247,8 @@ KERNEL place_values(u32 len, Answers found) {
     }
 }
 
-// Which block of a partition is meant: its number in the top bits. In the others slots of a level have the level's, and the 16 bytes of
-// it that they begin with; a line of the file has its own.
+// An id of slots: the number of the partition, that of the level, and the 16 bytes of the level that they begin with. An id
+// of a line: the number of the partition, and its own in the file.
 constexpr u32 ID_PARTITION_SHIFT = 56;
 constexpr u32 ID_LEVEL_SHIFT = 48;
 
