@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rand::RngExt;
@@ -124,12 +125,22 @@ fn registers_during_swaps(buckets: u64, bins: u32) {
     };
     let is_over = AtomicBool::new(false);
     let hits = AtomicU64::new(0);
+    let began = Instant::now();
     thread::scope(|scope| {
         let writers: Vec<_> = (0..2)
             .map(|_| {
                 scope.spawn(|| {
                     let mut rng = rng();
-                    for _ in 0..60_000 {
+                    // On a busy machine readers may come late.
+                    let has_seen_enough = || {
+                        let (hits, swaps) =
+                            (hits.load(Ordering::Relaxed), store.cache.stats().swaps);
+                        hits > 100 && swaps > 10 || began.elapsed() > Duration::from_secs(60)
+                    };
+                    for nth in 0.. {
+                        if nth >= 60_000 && nth % 1000 == 0 && has_seen_enough() {
+                            break;
+                        }
                         store.put(rng.random_range(0..KEYS));
                         if rng.random_ratio(1, 50) {
                             thread::yield_now();
