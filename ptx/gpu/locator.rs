@@ -363,13 +363,9 @@ impl Locator {
         parts.exchanges[exchange].make_room(terms.values_wanted, parts.value_len)?;
         parts.update_told(self.shape)?;
         let exchange = &mut parts.exchanges[exchange];
-        let views = match parts.views_differ {
-            true => &parts.told[..],
-            false => &[],
-        };
         exchange.is_under_way = true;
         let on = (&parts.stream, &parts.kernels);
-        let views = (parts.views.address(), views);
+        let views = (parts.views.address(), &parts.told[..]);
         exchange.launch(on, views, terms)?;
         parts.views_differ = false;
         Ok(())
@@ -460,12 +456,14 @@ impl Locator {
 }
 
 impl Parts {
-    /// Makes what the device is told of the tables what they are, if they differ.
+    /// Makes what the device is told of the tables: nothing, unless they differ from what it knows.
     fn update_told(&mut self, shape: TableShape) -> Result<()> {
         if self.views_differ {
-            // They may still be on their way from there.
+            // The last ones may still be on their way from there.
             wait(&self.stream)?;
-            self.told.clear();
+        }
+        self.told.clear();
+        if self.views_differ {
             self.told
                 .extend(self.tables.iter().map(|copies| copies.view(shape)));
         }
@@ -484,17 +482,14 @@ impl Parts {
             self.arrived.address(),
             self.arrived.address() + (count * size) as u64,
         );
-        let told = match self.views_differ {
-            true => &self.told[..],
-            false => &[],
-        };
         let count = u32::try_from(count).expect("they are staged in memory");
         let threads = u32::try_from(count as usize * size / UNIT as usize).unwrap_or(u32::MAX);
         let mut stream = &self.stream;
         // SAFETY: the block is as long as what is copied there and read of it. The kernels write to levels and pieces that the
-        // views name, which stay, and to nothing beyond their ends. Nobody changes what is copied before the stream has been waited for.
+        // views name, which stay, and to nothing beyond their ends. Nobody changes what is copied before the stream has been
+        // waited for.
         let launched = unsafe {
-            copy_in(stream, views, cast_slice(told))
+            copy_in(stream, views, cast_slice(&self.told))
                 .and_then(|()| copy_in(stream, blocks, &self.staged.bytes()[..len]))
                 .and_then(|()| {
                     let grid = self.kernels.blocks.for_threads(threads);
