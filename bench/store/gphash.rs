@@ -16,6 +16,9 @@ use crate::target::{Compacted, Failure, HotGets, Manner, Settings, Target, check
 /// Without a compaction for so long, none is due.
 const SETTLED: Duration = Duration::from_millis(300);
 
+/// Records that are put at a time into a store that is filled.
+const FILL_RECORDS: usize = 1 << 18;
+
 /// Adds to the counter in a value.
 struct Add;
 
@@ -35,6 +38,7 @@ impl MergeOperator for Add {
 /// See the [module](self).
 pub struct Gphash {
     store: Store,
+    records: u64,
     sizes: Sizes,
     in_columns: bool,
     options: String,
@@ -43,6 +47,7 @@ pub struct Gphash {
 }
 
 /// One call.
+#[derive(Clone)]
 pub enum Call {
     Execute(Vec<Request>),
     Gets(Columns),
@@ -135,6 +140,7 @@ impl Gphash {
         };
         let store = Store::open(path, &options)?;
         Ok(Self {
+            records: settings.records,
             sizes: settings.sizes,
             in_columns: settings.columns,
             buffers: Mutex::default(),
@@ -153,6 +159,32 @@ impl Gphash {
             ),
             store,
         })
+    }
+
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Puts all records into it.
+    pub fn fill(&self) -> Result<(), Failure> {
+        for first in (0..self.records).step_by(FILL_RECORDS) {
+            let records = first..self.records.min(first + FILL_RECORDS as u64);
+            let keys = records.clone().map(|record| self.sizes.key(record));
+            let values = records.map(|record| self.sizes.value(record));
+            self.store.put_columns(&keys.collect(), &values.collect())?;
+        }
+        self.settle()
+    }
+
+    /// Takes the buffers of answers back, for later ones.
+    pub fn reuse(&self, answers: Vec<Answer>) {
+        for answer in answers {
+            if let Answer::Column { values, .. }
+            | Answer::Columns(_, ColumnAnswers { values, .. }) = answer
+            {
+                self.buffers.lock().expect("nobody panics").push(values);
+            }
+        }
     }
 
     fn requests(&self, operation: Operation) -> impl Iterator<Item = Request> {
@@ -313,13 +345,7 @@ impl Target for Gphash {
             }
         }
         check_answers(operations, &self.sizes, values, ranges)?;
-        for answer in answers {
-            if let Answer::Column { values, .. }
-            | Answer::Columns(_, ColumnAnswers { values, .. }) = answer
-            {
-                self.buffers.lock().expect("nobody panics").push(values);
-            }
-        }
+        self.reuse(answers);
         Ok(())
     }
 

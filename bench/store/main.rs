@@ -8,6 +8,7 @@
 //! after the other before the next one does. Parameters that take several values, separated by
 //! commas, sweep.
 
+mod beside;
 mod drive;
 mod gphash;
 #[cfg(feature = "bench-fjall")]
@@ -137,6 +138,14 @@ struct Arguments {
     /// Measure instead how fast the log of the records is replayed, after the death of its process
     #[arg(long)]
     replay: bool,
+    /// Measure instead single gets of `--threads` threads and puts of one, while another caller executes columns of
+    /// these workloads, of the first `--batch` requests each; without and with `--hot-cache`, by the CPU and by `--engine`
+    #[arg(long, value_enum, value_delimiter = ',', conflicts_with = "replay")]
+    beside: Vec<Workload>,
+    /// Seconds that each measurement of `--beside` takes, in whose middle other records become hot
+    #[arg(long, value_name = "N", default_value = "6",
+        value_parser = clap::value_parser!(u32).range(1..=3600))]
+    seconds: u32,
     /// Fill a store in this directory, and end without closing it
     #[arg(long, hide = true, value_name = "DIR")]
     abandon: Option<PathBuf>,
@@ -338,6 +347,27 @@ fn run_all(arguments: &Arguments) -> Result<(), Failure> {
         records: arguments.records,
         sizes,
     };
+    if !arguments.beside.is_empty() {
+        let unsuited = arguments.beside.iter().find(|other| !other.suits_columns());
+        if let Some(other) = unsuited {
+            let name = other.name();
+            return Err(format!("--beside: {name} does not go in columns again and again").into());
+        }
+        let plan = beside::Plan {
+            settings: &Settings {
+                columns: true,
+                ..settings
+            },
+            others: &arguments.beside,
+            batch: arguments.batch[0] as usize,
+            threads: arguments.threads[0],
+            took: Duration::from_secs(arguments.seconds.into()),
+            theta: arguments.theta,
+            seed: arguments.seed,
+        };
+        let places = (folder.path(), arguments.plots.as_deref());
+        return beside::measure(&plan, places, arguments.json);
+    }
     let kinds = match arguments.store.is_empty() {
         true => <Kind as clap::ValueEnum>::value_variants(),
         false => &arguments.store,

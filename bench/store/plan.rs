@@ -75,6 +75,19 @@ impl Workload {
         value.map_or(String::new(), |value| value.get_name().to_owned())
     }
 
+    /// Whether it can be executed again and again, in columns.
+    pub fn suits_columns(self) -> bool {
+        !matches!(
+            self,
+            Workload::Load
+                | Workload::D
+                | Workload::E
+                | Workload::Delete
+                | Workload::Range
+                | Workload::Transaction
+        )
+    }
+
     /// The law that records are drawn by unless another one is chosen.
     fn law(self) -> Law {
         match self {
