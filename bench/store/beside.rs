@@ -130,7 +130,9 @@ impl Run<'_> {
         };
         let slices = self.plan.took.div_duration_f64(SLICE).ceil();
         for _ in 0..slices as u32 {
-            measured.slices.push(Histogram::new_with_bounds(1, 10_000_000_000, 2)?);
+            measured
+                .slices
+                .push(Histogram::new_with_bounds(1, 10_000_000_000, 2)?);
         }
         let mut requests = 0;
         while !self.is_over() {
@@ -163,7 +165,9 @@ impl Run<'_> {
     fn puts(&self) -> Result<Single, Failure> {
         let sizes = self.plan.settings.sizes;
         let put = |record| {
-            self.store.store().put(sizes.key(record), sizes.value(record))?;
+            self.store
+                .store()
+                .put(sizes.key(record), sizes.value(record))?;
             Ok(None)
         };
         self.single(!self.plan.seed, put, false)
@@ -354,8 +358,23 @@ fn print(row: &Row, is_first: bool, json: bool) -> Result<(), Failure> {
         writeln!(
             out,
             "{:<18} {:>6} {:>9} | gets, us: {:>6} {:>7} {:>8} {:>9} {:>9} | puts: {:>7} {:>8} {:>9} {:>9} | columns: {:>6} {:>8} {:>8} | {:>5} {:>9}",
-            "store", "beside", "gets k/s", "p50", "p99", "p99.9", "p99.99", "max", "p50", "p99", "p99.99", "max",
-            "M/s", "p50 ms", "p99 ms", "hits", "recovered"
+            "store",
+            "beside",
+            "gets k/s",
+            "p50",
+            "p99",
+            "p99.9",
+            "p99.99",
+            "max",
+            "p50",
+            "p99",
+            "p99.99",
+            "max",
+            "M/s",
+            "p50 ms",
+            "p99 ms",
+            "hits",
+            "recovered"
         )?;
     }
     let (gets, puts, columns) = (&row.gets, &row.puts, &row.columns);
@@ -378,7 +397,8 @@ fn print(row: &Row, is_first: bool, json: bool) -> Result<(), Failure> {
         columns.p50 / 1e3,
         columns.p99 / 1e3,
         row.hot_hits.map_or("-".into(), |hits| format!("{hits:.1}")),
-        row.recovered_ms.map_or("-".into(), |ms| format!("{ms:.0} ms")),
+        row.recovered_ms
+            .map_or("-".into(), |ms| format!("{ms:.0} ms")),
     )?;
     Ok(())
 }
@@ -389,7 +409,9 @@ fn draw(rows: &[Row], folder: &Path) -> Result<(), Failure> {
     stores.dedup();
     let line = |row: &Row| {
         let latencies = row.of_gets.as_ref()?;
-        let values = latencies.iter_quantiles(10).take_while(|value| value.percentile() < 99.995);
+        let values = latencies
+            .iter_quantiles(10)
+            .take_while(|value| value.percentile() < 99.995);
         Some(Line {
             name: match row.beside.as_str() {
                 "-" => row.store.clone(),

@@ -121,6 +121,32 @@ impl ValuesPart {
         self.lent_len += value.len();
     }
 
+    /// Gives positions other values in place of those that they have, if they have some; `None` for none. The part has no
+    /// [runs](Self::extend_lent).
+    pub fn replace(&mut self, values: &[(usize, Option<Vec<u8>>)]) {
+        let mut left_bytes = self.bytes.len();
+        for (nth, _) in values {
+            let span = std::mem::replace(&mut self.spans[*nth], NULL);
+            match (span.bytes(), span.is_lent) {
+                (Some(value), true) => self.lent_len -= value.len(),
+                (Some(value), false) => left_bytes -= value.len(),
+                (None, _) => {}
+            }
+        }
+        if left_bytes < self.bytes.len() {
+            let bytes = std::mem::replace(&mut self.bytes, Vec::with_capacity(left_bytes));
+            for span in self.spans.iter_mut().filter(|span| !span.is_lent) {
+                if let Some(value) = span.bytes() {
+                    span.start = self.bytes.len();
+                    self.bytes.extend_from_slice(&bytes[value]);
+                }
+            }
+        }
+        let new = values.iter();
+        let new = new.filter_map(|(nth, value)| Some((*nth, value.as_ref()?)));
+        new.for_each(|(nth, value)| self.set(nth, value));
+    }
+
     /// Gives `len` more positions their values: `bytes` of the block that is lent, from `start` on. Their ends are those
     /// that are lent from `first` on. The part has no positions of another kind, and before this call a multiple of 8.
     pub fn extend_lent(&mut self, (first, len): (usize, usize), (start, bytes): (usize, usize)) {

@@ -29,6 +29,43 @@ fn offsets_become_wide_when_they_must() {
     assert_eq!(offsets, vec![0, i64::from(i32::MAX), last].into());
 }
 
+/// Values of a part, some of which are lent, as a column has them.
+fn column_of(part: &ValuesPart, lent: &[u8]) -> BinaryColumn {
+    let mut builder = ColumnBuilder::new(part.len(), BinaryColumn::default());
+    let lent = Lent {
+        values: lent,
+        ends: &[],
+    };
+    let copies = builder.add(std::slice::from_ref(part), lent);
+    copies.into_iter().for_each(PartCopy::run);
+    builder.finish()
+}
+
+#[test]
+fn values_of_a_part_are_replaced() {
+    let lent = b"0123456789";
+    let mut part = ValuesPart::nulls(6);
+    part.set(0, b"first");
+    part.set_lent(1, 2..5);
+    part.set(3, b"third");
+    part.set_lent(4, 5..9);
+    part.set(2, b"second");
+    part.replace(&[]);
+    let column = column_of(&part, lent);
+    assert_eq!(&column.bytes[..], b"first234secondthird5678");
+    part.replace(&[
+        (0, Some(b"zero".to_vec())),
+        (2, None),
+        (4, Some(b"".to_vec())),
+        (5, Some(b"fifth".to_vec())),
+    ]);
+    let column = column_of(&part, lent);
+    assert_eq!(&column.bytes[..], b"zero234thirdfifth");
+    assert_eq!(column.offsets, vec![0, 4, 7, 7, 12, 12, 17].into());
+    assert_eq!(column.validity, [0b11_1011]);
+    assert_eq!(part.bytes_len(), column.bytes.len());
+}
+
 /// Memory that notes when it is given back.
 #[derive(Debug)]
 struct Memory {

@@ -192,7 +192,7 @@ impl StoreInner {
     /// The values of keys at one moment, in their order. `parallel` keys or more are asked for by several threads.
     pub fn get_many(&self, keys: &[&[u8]], parallel: usize) -> Result<Vec<Value>> {
         keys.iter().try_for_each(|key| check_key(key))?;
-        let read = || self.at_one_moment(|snapshot| self.lookup(keys, &[], snapshot, parallel));
+        let read = || self.at_one_moment(|snapshot| self.lookup(keys, snapshot, parallel));
         match keys.len() < parallel {
             true => read(),
             false => run_off_pool(read),
@@ -202,25 +202,19 @@ impl StoreInner {
     /// The values that keys had in a live snapshot, in their order.
     pub fn get_many_at(&self, keys: &[&[u8]], commit_seq: u64) -> Result<Vec<Value>> {
         keys.iter().try_for_each(|key| check_key(key))?;
-        let read = || self.lookup(keys, &[], Some(commit_seq), PARALLEL_LOOKUPS_MIN);
+        let read = || self.lookup(keys, Some(commit_seq), PARALLEL_LOOKUPS_MIN);
         match keys.len() {
             0..PARALLEL_LOOKUPS_MIN => read(),
             _ => run_off_pool(read),
         }
     }
 
-    /// The values of keys in a live snapshot, or the newest ones. `hints` are those of [`read_up_to`](Self::read_up_to).
-    pub(in crate::store) fn lookup(
-        &self,
-        keys: &[&[u8]],
-        hints: &[u64],
-        snapshot: Option<u64>,
-        parallel: usize,
-    ) -> Result<Vec<Value>> {
+    /// The values of keys in a live snapshot, or the newest ones.
+    fn lookup(&self, keys: &[&[u8]], snapshot: Option<u64>, parallel: usize) -> Result<Vec<Value>> {
         let moment = snapshot.unwrap_or(u64::MAX);
         let mut values = vec![None; keys.len()];
         let found = |nth: usize, value: Cow<'_, [u8]>| values[nth] = Some(value.into_owned());
-        let read = self.read_up_to(keys, hints, moment, parallel, found);
+        let read = self.read_up_to(keys, &[], moment, parallel, found);
         if let Some(commit_seq) = snapshot {
             let old_versions: Vec<Option<OldVersion>> = match self.old_versions_at(commit_seq) {
                 Some(old_versions) => {

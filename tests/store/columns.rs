@@ -5,7 +5,7 @@ use std::thread;
 
 use gphash::store::{
     ColumnAnswers, Columns, Durability, Offsets, Request, RequestKind, Response, Store,
-    StoreOptions, ValueColumns,
+    StoreOptions, ValueColumns, WriteBatch,
 };
 use gphash::{Domain, Error};
 use rand::rngs::SmallRng;
@@ -406,6 +406,81 @@ fn columns_are_read_at_one_moment() {
             assert!(first >= newest);
             newest = first;
         }
+    });
+}
+
+/// Two keys always have the same value, or none. What a long column has of others is not older than what the one before had.
+#[test]
+fn columns_are_read_at_one_moment_beside_short_changes() {
+    const PAIRS: u32 = 10_000;
+    let seed = seed();
+    let dir = tempfile::tempdir().unwrap();
+    let options = crate::partitioned().durability(Durability::None);
+    let store = Store::open(dir.path(), &options).unwrap();
+    let keys: Columns = (0..2 * PAIRS).map(u32::to_be_bytes).collect();
+    let write = |pair: u32, value: Option<Vec<u8>>| {
+        let mut batch = WriteBatch::new();
+        for key in [2 * pair, 2 * pair + 1].map(u32::to_be_bytes) {
+            match &value {
+                Some(value) => batch.put(key, value.clone()),
+                None => batch.delete(key),
+            };
+        }
+        store.write(batch).unwrap();
+    };
+    let first: Columns = keys.iter().map(|_| [0; 4]).collect();
+    store.put_columns(&keys, &first).unwrap();
+    let has_ended = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut rng = SmallRng::seed_from_u64(seed);
+            let mut version = 0u32;
+            while !has_ended.load(Ordering::Acquire) {
+                version += 1;
+                // Some that were deleted, or are again, have no version.
+                let pair = rng.random_range(0..PAIRS);
+                let value = match pair % 3 {
+                    0 if rng.random() => None,
+                    _ => {
+                        let mut value = version.to_be_bytes().to_vec();
+                        value.resize(4 + (version % 90) as usize, 7);
+                        Some(value)
+                    }
+                };
+                write(pair, value);
+                // Of which no reader sees the one without the other.
+                if version.is_multiple_of(64) {
+                    store
+                        .put(0u32.to_be_bytes(), version.to_be_bytes())
+                        .unwrap();
+                    store
+                        .put(1u32.to_be_bytes(), version.to_be_bytes())
+                        .unwrap();
+                }
+            }
+        });
+        let mut versions = vec![0; 2 * PAIRS as usize];
+        let mut values = ValueColumns::default();
+        for round in 0..60 {
+            let snapshot = store.snapshot();
+            values = match round % 3 {
+                0 => snapshot.get_columns(&keys).unwrap(),
+                _ => store.get_columns_into(&keys, values).unwrap(),
+            };
+            for pair in 1..PAIRS as usize {
+                let both = [2 * pair, 2 * pair + 1];
+                assert_eq!(values.get(both[0]), values.get(both[1]), "pair {pair}");
+            }
+            for (value, last) in values.iter().zip(&mut versions) {
+                let Some(value) = value else { continue };
+                let version = u32::from_be_bytes(value[..4].try_into().unwrap());
+                assert!(version >= *last, "{version} after {last}");
+                *last = version;
+            }
+            let again = snapshot.get_columns(&keys).unwrap();
+            assert_eq!(again, snapshot.get_columns(&keys).unwrap());
+        }
+        has_ended.store(true, Ordering::Release);
     });
 }
 

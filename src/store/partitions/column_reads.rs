@@ -6,6 +6,7 @@ use std::ops::Range;
 use super::Partitions;
 #[cfg(feature = "cuda")]
 use super::gpu_reads::ColumnKind;
+use super::reads::Seen;
 use crate::Result;
 use crate::pool::split::{CHUNK_REQUESTS, Routed, Split};
 use crate::pool::{parallel, run_off_pool};
@@ -38,14 +39,15 @@ impl Partitions {
             let builder = ColumnBuilder::new(keys.len(), buffers);
             self.build(keys, builder, at)
         };
+        let is_long = keys.len() >= PARALLEL_LOOKUPS_MIN;
         let read = || match snapshot {
             Some(_) => read_at(snapshot),
-            None => self.at_one_moment(&mut read_at),
+            None => self.at_one_moment(is_long, &mut read_at),
         };
-        match keys.len() < PARALLEL_LOOKUPS_MIN {
+        match is_long {
             // The threads of the caller's pool may have other things to do for him.
-            true => parallel::alone(read),
-            false => run_off_pool(read),
+            false => parallel::alone(read),
+            true => run_off_pool(read),
         }
     }
 
@@ -59,14 +61,15 @@ impl Partitions {
         #[cfg(feature = "cuda")]
         {
             let gpu_reads = &self.shared().gpu_reads;
-            if let Some(turn) = gpu_reads.begin(self, keys.len(), ColumnKind::Gets) {
+            let kind = ColumnKind::of_gets(snapshot);
+            if let Some(turn) = gpu_reads.begin(self, keys.len(), kind) {
                 let read = |positions, part| self.read_part(keys, positions, part, snapshot);
                 let build = || self.build_with_gpu(keys, builder, turn, &read, None, snapshot);
                 return self.shared().threads.reads.install(build);
             }
             let began = std::time::Instant::now();
             let built = self.build_on_cpu(keys, builder, snapshot)?;
-            gpu_reads.note_cpu(keys.len(), ColumnKind::Gets, began.elapsed());
+            gpu_reads.note_cpu(keys.len(), kind, began.elapsed());
             Ok(built)
         }
         #[cfg(not(feature = "cuda"))]
@@ -99,8 +102,36 @@ impl Partitions {
         let len = positions.len();
         part.clear(len);
         let key = |nth| keys.at(positions.start + nth);
-        self.read(len, key, snapshot, |nth, value| part.set(nth, &value))?;
+        let read = self.read(len, key, snapshot, |nth, value| part.set(nth, &value));
+        match snapshot {
+            Some(snapshot) => self.see(len, key, snapshot, read, &mut part)?,
+            None => read?,
+        }
         Ok(part)
+    }
+
+    /// Gives a part what a live snapshot sees, where that is not what the part was given since, if it was `given` that.
+    ///
+    /// # Errors
+    /// As [`seen`](Self::seen).
+    pub(super) fn see<'k>(
+        &self,
+        len: usize,
+        key: impl Fn(usize) -> &'k [u8] + Copy,
+        snapshot: u64,
+        given: Result<()>,
+        part: &mut ValuesPart,
+    ) -> Result<()> {
+        match self.seen(len, key, snapshot, given)? {
+            Seen::Some(seen) => part.replace(&seen),
+            Seen::All(values) => {
+                part.clear(len);
+                let values = values.iter().enumerate();
+                let values = values.filter_map(|(nth, value)| Some((nth, value.as_ref()?)));
+                values.for_each(|(nth, value)| part.set(nth, value));
+            }
+        }
+        Ok(())
     }
 
     /// The values for the gets of a batch in columns, in the order of its requests and in the buffers of a column. `earlier`

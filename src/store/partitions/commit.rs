@@ -20,10 +20,12 @@ use parking_lot::MutexGuard;
 
 use super::Partitions;
 use crate::engine::VersionSorter;
+use crate::hot_cache::Blocked;
 use crate::pool::parallel;
 use crate::pool::split::{Routed, Split, SplitAnswers, position};
 use crate::pool::worker::words;
 use crate::store::columns::ColumnAnswers;
+use crate::store::commit::REQUESTS_PER_THREAD_MIN;
 use crate::store::commit::apply::Stays;
 use crate::store::commit::execute::Execution;
 use crate::store::commit::group::{answer_each, drop_conflicting, goes_before, read_sets};
@@ -610,20 +612,36 @@ fn apply(changes: &[PartitionWrites], apart: Apart, firsts: &[u64]) -> Result<()
         .iter()
         .map(|change| (&change.state.published, change.writes))
         .collect();
-    let finals = changes.iter().flat_map(|change| change.finals());
-    let _blocked = changes[0].state.shared.block_cached(finals);
+    let blocked = block_cached(changes);
     Published::show_all(&parts, |commit_seq| {
         // Who has seen a part sees all of them also if one of them panics.
         let of_parts = changes.iter().zip(firsts);
         let _stay: Vec<Stays> = of_parts
             .map(|(change, &first)| Stays::of(change.state, commit_seq, first, change.finals()))
             .collect();
-        let work = alone.iter_mut().zip(changes).zip(firsts);
-        let applied = apart.map(work, |((alone, change), &first)| {
+        let work = alone.iter_mut().zip(changes).zip(firsts).zip(blocked);
+        let applied = apart.map(work, |(((alone, change), &first), blocked)| {
             let state = change.state;
-            state.bring_into_table(alone, commit_seq, first, change.writes)
+            let applied = state.bring_into_table(alone, commit_seq, first, change.writes);
+            // They are published.
+            drop(blocked);
+            applied
         });
         applied.into_iter().fold(Ok(()), Result::and)
+    })
+}
+
+/// Keeps gets of what a group changes away from the hot cache, if there is one. The threads of the caller's pool do it side by
+/// side, if it is long.
+fn block_cached<'c>(changes: &[PartitionWrites<'c>]) -> Vec<Option<Blocked<'c, 'c>>> {
+    let finals = changes.iter().map(|change| change.finals().len());
+    let len = match changes[0].state.shared.hot_cache {
+        Some(_) => finals.sum(),
+        None => 0,
+    };
+    let least = REQUESTS_PER_THREAD_MIN as u64;
+    parallel::map_if_long((len as u64, least), changes, |change| {
+        change.state.shared.block_cached(change.finals())
     })
 }
 

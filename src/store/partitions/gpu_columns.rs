@@ -1,12 +1,12 @@
 //! Columns of values at one moment, a wave at a time, with what a GPU says of each.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use super::Partitions;
 use super::column_reads::{Known, KnownOf};
 use super::gpu_questions::Asked;
 use super::gpu_reads::{Located, Turn};
-use super::reads::KeysOf;
 use crate::Result;
 use crate::pool::parallel;
 use crate::store::columns::{
@@ -34,6 +34,15 @@ fn part_values_max(keys: &Columns, parts: usize) -> usize {
     (fits / PART_VALUES * PART_VALUES).clamp(PART_VALUES, PART_VALUES_MAX)
 }
 
+/// Keys that a partition has, and their positions among those that are asked for.
+struct KeysOf<'k> {
+    number: usize,
+    keys: Vec<&'k [u8]>,
+    positions: Vec<usize>,
+    /// Where the keys' records may be, or 0.
+    hints: Vec<u64>,
+}
+
 enum Task {
     Lent(ValuesPart),
     Read(Range<usize>, ValuesPart),
@@ -51,9 +60,8 @@ impl Partitions {
         known: Option<&KnownOf>,
         snapshot: Option<u64>,
     ) -> Result<ValueColumns> {
-        let wants_values = snapshot.is_none();
-        gpu.begin_column(&mut builder, wants_values);
-        let asked = Asked::new(keys, wants_values, known);
+        gpu.begin_column(&mut builder);
+        let asked = Asked::new(keys, known);
         let of_wave = PARTS_PER_THREAD * parallel::threads();
         let part = (keys.len() / WAVES / of_wave).next_multiple_of(PART_VALUES);
         let part = part.clamp(PART_VALUES, part_values_max(keys, of_wave));
@@ -70,7 +78,9 @@ impl Partitions {
                 let positions = first..wave.end.min(first + part);
                 let mut part: ValuesPart = idle.pop().unwrap_or_default();
                 let is_lent = |said: &Located| said.lend_all(&positions, &mut part);
-                match known.is_none() && located.as_ref().is_some_and(is_lent) {
+                // What a snapshot sees, or an earlier request has left, may be another value.
+                let is_as_found = known.is_none() && snapshot.is_none();
+                match is_as_found && located.as_ref().is_some_and(is_lent) {
                     true => Task::Lent(part),
                     false => Task::Read(positions, part),
                 }
@@ -122,24 +132,77 @@ impl Partitions {
             }
         }
         let is_known = |nth: usize| known.get(nth).is_some_and(Option::is_some);
-        let left = match snapshot {
-            None => located.lend(&positions, &mut part, is_known),
-            Some(_) => positions.collect(),
-        };
-        let hinted = left.iter().map(|&nth| {
-            let key = keys.at(nth);
-            (key, self.number_of(key), Some(located.at(nth)))
-        });
+        let left = located.lend(&positions, &mut part, is_known);
+        let hinted = left.iter().map(|&nth| (keys.at(nth), located.at(nth)));
         let mut shares = self.share_out(hinted);
         for position in shares.iter_mut().flat_map(|share| &mut share.positions) {
             *position = left[*position] - first;
         }
         let known = known.iter().flatten().count();
         self.note_located(&shares, part.len() - left.len() - known);
-        for share in &shares {
-            self.read_share(share, snapshot, |nth, value| part.set(nth, &value))?;
+        let mut read = shares.iter().map(|share| {
+            let found = |nth: usize, value: Cow<'_, [u8]>| part.set(nth, &value);
+            self.read_share(share, snapshot, found)
+        });
+        let read = read.try_for_each(|read| read);
+        match snapshot {
+            Some(snapshot) => {
+                let key = |nth| keys.at(first + nth);
+                self.see(part.len(), key, snapshot, read, &mut part)?;
+            }
+            None => read?,
         }
         Ok(part)
+    }
+
+    /// Which partition has which of these keys, where their records may be, or 0.
+    fn share_out<'k>(&self, keys: impl Iterator<Item = (&'k [u8], u64)>) -> Vec<KeysOf<'k>> {
+        let none = |number| KeysOf {
+            number,
+            keys: Vec::new(),
+            positions: Vec::new(),
+            hints: Vec::new(),
+        };
+        let mut shares: Vec<KeysOf> = (0..self.all().len()).map(none).collect();
+        let (len, _) = keys.size_hint();
+        let of_each = len / shares.len();
+        if of_each > 4 {
+            // Most partitions have no more than that.
+            let room = of_each + of_each / 4;
+            for share in &mut shares {
+                share.keys.reserve(room);
+                share.positions.reserve(room);
+                share.hints.reserve(room);
+            }
+        }
+        for (position, (key, hint)) in keys.enumerate() {
+            let share = &mut shares[self.number_of(key)];
+            share.keys.push(key);
+            share.positions.push(position);
+            share.hints.push(hint);
+        }
+        shares.retain(|share| !share.keys.is_empty());
+        shares
+    }
+
+    /// Gives `found` position and value of each key of one partition that has one: the newest one or, with a live snapshot,
+    /// that of its moment or of a later one.
+    fn read_share(
+        &self,
+        share: &KeysOf,
+        snapshot: Option<u64>,
+        mut found: impl FnMut(usize, Cow<'_, [u8]>) + Send,
+    ) -> Result<()> {
+        let KeysOf {
+            keys,
+            positions,
+            hints,
+            ..
+        } = share;
+        let found = |nth: usize, value: Cow<'_, [u8]>| found(positions[nth], value);
+        let moment = snapshot.unwrap_or(u64::MAX);
+        let state = &self.all()[share.number].state;
+        state.read_up_to(keys, hints, moment, usize::MAX, found)
     }
 
     /// Notes what a GPU has said: so many values, and hints.

@@ -16,7 +16,6 @@ const ASKED_MIN: usize = 4096;
 /// What is asked for.
 pub struct Asked<'k, 'v> {
     pub(super) keys: &'k Columns,
-    pub(super) wants_values: bool,
     /// What is known of them already.
     pub(super) known: Option<&'k KnownOf<'k, 'v>>,
     /// The values that are known, by positions, which the GPU leaves room for.
@@ -24,11 +23,10 @@ pub struct Asked<'k, 'v> {
 }
 
 impl<'k, 'v> Asked<'k, 'v> {
-    /// The keys of a column, some of which may be `known`. A GPU need not give values unless they are wanted.
-    pub fn new(keys: &'k Columns, wants_values: bool, known: Option<&'k KnownOf<'k, 'v>>) -> Self {
+    /// The keys of a column, some of which may be `known`.
+    pub fn new(keys: &'k Columns, known: Option<&'k KnownOf<'k, 'v>>) -> Self {
         Self {
             keys,
-            wants_values,
             known,
             given: Mutex::default(),
         }

@@ -44,7 +44,7 @@ pub struct GpuReads {
     /// Nothing while somebody reads a column with it.
     idle: Mutex<Option<Gpu>>,
     /// By kinds of columns.
-    rates: [Rates; 3],
+    rates: [Rates; 4],
     located: AtomicU64,
     /// What the last mixed column has taken before anybody waited for it.
     caught_up: Mutex<CaughtUp>,
@@ -57,6 +57,8 @@ pub struct GpuReads {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ColumnKind {
     Gets,
+    /// Gets of a snapshot: what was changed since is put right by the CPU.
+    SnapshotGets,
     /// Some changes, too.
     FewChanges,
     /// So many that the GPU has much to copy for each column.
@@ -67,6 +69,19 @@ pub enum ColumnKind {
 const MANY_CHANGES_FRACTION: usize = 8;
 
 impl ColumnKind {
+    /// That of gets of the newest values, or of a snapshot.
+    pub fn of_gets(snapshot: Option<u64>) -> Self {
+        match snapshot {
+            Some(_) => Self::SnapshotGets,
+            None => Self::Gets,
+        }
+    }
+
+    /// Whether others wait for the end of such a column.
+    fn is_waited_for(self) -> bool {
+        matches!(self, Self::FewChanges | Self::ManyChanges)
+    }
+
     pub fn of(columns: &ColumnBatch) -> Self {
         let changes = columns.len() - columns.count_gets();
         match changes {
@@ -140,11 +155,11 @@ impl GpuReads {
     ) -> Option<Turn<'p>> {
         let has_records = |gpu: &Gpu| matches!(gpu.get(), Some(Some(gpu)) if gpu.has_records());
         let is_worth_it = |gpu: &Gpu| {
-            (kind == ColumnKind::Gets || has_records(gpu))
+            (!kind.is_waited_for() || has_records(gpu))
                 && self.is_worth_it(kind, |rates| rates.choose(keys as u64))
         };
         let mut turn = self.take(partitions, keys, kind, is_worth_it)?;
-        if kind != ColumnKind::Gets {
+        if kind.is_waited_for() {
             let CaughtUp { took, is_unusual } = std::mem::take(&mut *self.caught_up.lock());
             turn.began = turn.began.checked_sub(took).unwrap_or(turn.began);
             turn.is_settling = is_unusual;
@@ -261,19 +276,19 @@ impl Turn<'_> {
         }
     }
 
-    /// Begins the column. If its values are wanted, and there is pinned memory for them, the GPU puts them there.
-    pub fn begin_column(&mut self, builder: &mut ColumnBuilder, wants_values: bool) {
-        let keys = self.keys;
+    /// Begins the column. If there is pinned memory for its values, the GPU puts them there, unless they are of a snapshot.
+    pub fn begin_column(&mut self, builder: &mut ColumnBuilder) {
+        let (keys, kind) = (self.keys, self.kind);
         // Who opens it does not know yet how long values are.
         let Some(locator) = self.locator() else {
             return;
         };
-        let (block, is_new) = match wants_values {
-            true => {
+        let (block, is_new) = match kind {
+            ColumnKind::SnapshotGets => (None, false),
+            _ => {
                 builder.return_bytes();
                 locator.block_for(keys)
             }
-            false => (None, false),
         };
         locator.begin_column(block);
         self.is_settling |= is_new;
@@ -308,7 +323,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Where the records of the keys of a wave are and, if it `wants_values`, what these are, for as long as the answer is
+    /// Where the records of the keys of a wave are, and what values they have if it has copies, for as long as the answer is
     /// kept; `None` if nobody knows. Waves come in order, each as long as the one before, or the last one. The next two are
     /// asked for while the caller does what is left of this one. He is on a thread of the pool that is to share the work.
     /// The `builder` has pinned memory from the first wave on whose values the GPU has not put there.
@@ -535,7 +550,7 @@ impl<'p> Session<'p> {
         // Where reads are counted, the CPU does them.
         let is_counted = partitions.all()[0].state.tiers.access_counts.is_some();
         let route = partitions.by_hash();
-        let values_wanted = asked.wants_values && locator.has_records() && !is_counted;
+        let values_wanted = locator.has_records() && !is_counted;
         let terms = Terms {
             values_wanted,
             // Where reads are counted, items also leave the tables for files.

@@ -22,6 +22,7 @@ mod route;
 mod stats;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 pub use self::route::Partitioner;
 use self::route::Route;
@@ -47,6 +48,8 @@ pub struct Partitions {
     route: Route,
     /// Of what changes several.
     queue: Queue,
+    /// Something has changed beside the last long read.
+    was_overtaken: AtomicBool,
 }
 
 impl Partitions {
@@ -75,6 +78,7 @@ impl Partitions {
             all: [first].into_iter().chain(others).collect(),
             route,
             queue: Queue::new(false),
+            was_overtaken: AtomicBool::new(false),
         });
         Queue::attend(&partitions, |partitions| &partitions.queue);
         partitions.share_keys();

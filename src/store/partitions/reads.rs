@@ -1,92 +1,66 @@
 //! Reads of several partitions at one moment.
 
 use std::borrow::Cow;
+use std::sync::atomic::Ordering;
 
 use fixedbitset::FixedBitSet;
 
 use super::Partitions;
-use crate::Result;
 use crate::index::bytes::BytesIndex;
 use crate::pool::{parallel, run_off_pool};
 use crate::store::columns::PART_VALUES;
 use crate::store::inner::{PARALLEL_LOOKUPS_MIN, UNREGISTERED_READS};
-use crate::store::mvcc::old_versions::Value;
+use crate::store::mvcc::old_versions::{OldVersion, Value};
+use crate::store::mvcc::published::Published;
 use crate::store::request::check_key;
 use crate::store::resident::tiers::EntryMeta;
 use crate::width::low_byte;
+use crate::{Error, Result};
 
-/// Keys that a partition has, and their positions among those that are asked for.
-pub(super) struct KeysOf<'k> {
-    number: usize,
-    keys: Vec<&'k [u8]>,
-    pub positions: Vec<usize>,
-    /// Where the keys' records may be, if a GPU was asked.
-    pub hints: Vec<u64>,
+/// What a snapshot sees.
+pub(super) enum Seen {
+    /// Of some keys, by their positions.
+    Some(Vec<(usize, Value)>),
+    /// Of each key.
+    All(Vec<Value>),
 }
 
 impl Partitions {
-    /// Which partition has which of these keys.
-    fn share_out_keys<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) -> Vec<KeysOf<'k>> {
-        self.share_out(keys.map(|key| (key, self.number_of(key), None)))
-    }
-
-    /// The same of keys whose partitions are known, and perhaps where their records may be.
-    pub(super) fn share_out<'k>(
-        &self,
-        keys: impl Iterator<Item = (&'k [u8], usize, Option<u64>)>,
-    ) -> Vec<KeysOf<'k>> {
-        let none = |number| KeysOf {
-            number,
-            keys: Vec::new(),
-            positions: Vec::new(),
-            hints: Vec::new(),
-        };
-        let mut shares: Vec<KeysOf> = (0..self.all().len()).map(none).collect();
-        let (len, _) = keys.size_hint();
-        let of_each = len / shares.len();
-        if of_each > 4 {
-            // Most partitions have no more than that.
-            let room = of_each + of_each / 4;
-            for share in &mut shares {
-                share.keys.reserve(room);
-                share.positions.reserve(room);
-            }
-        }
-        for (position, (key, number, hint)) in keys.enumerate() {
-            let share = &mut shares[number];
-            share.keys.push(key);
-            share.positions.push(position);
-            share.hints.extend(hint);
-        }
-        shares.retain(|share| !share.keys.is_empty());
-        shares
-    }
-
     /// What `read` finds in all partitions at one moment. It is given none, and reads what is newest, and if that
-    /// changes meanwhile the number of a live snapshot.
+    /// changes meanwhile the number of a live snapshot. If it `is_long`, it is given one at once after a long read that
+    /// others have changed something beside.
     pub(super) fn at_one_moment<T>(
         &self,
+        is_long: bool,
         mut read: impl FnMut(Option<u64>) -> Result<T>,
     ) -> Result<T> {
-        if let Some(only) = self.only() {
-            return only.state.at_one_moment(read);
-        }
         let newest = || -> Vec<u64> {
             let partitions = self.all().iter();
             partitions.map(|one| one.state.published.newest()).collect()
         };
-        for _ in 0..UNREGISTERED_READS {
+        let tries = match is_long {
+            true => usize::from(!self.was_overtaken.load(Ordering::Relaxed)),
+            false => UNREGISTERED_READS,
+        };
+        for _ in 0..tries {
             let before = newest();
             let found = read(None);
             let clock = &self.shared().clock;
             // A commit that some of them have and others do not is published all the while.
-            let is_whole = !(0..self.all().len()).any(|number| clock.is_publishing(number));
+            let is_publishing = |number| clock.is_publishing(number);
+            let is_whole = self.only().is_some() || !(0..self.all().len()).any(is_publishing);
             if is_whole && newest() == before {
                 return found;
             }
         }
+        let before = newest();
         let snapshot = self.snapshot();
-        read(Some(snapshot.commit_seq))
+        let found = read(Some(snapshot.commit_seq));
+        if is_long {
+            let is_overtaken = newest() != before;
+            self.was_overtaken.store(is_overtaken, Ordering::Relaxed);
+        }
+        found
     }
 
     /// The values of keys at one moment, in their order. `parallel` keys or more are asked for by several threads.
@@ -96,7 +70,7 @@ impl Partitions {
         }
         keys.iter().try_for_each(|key| check_key(key))?;
         let read =
-            |is_shared| self.at_one_moment(|snapshot| self.lookup(keys, snapshot, is_shared));
+            |is_long| self.at_one_moment(is_long, |snapshot| self.lookup(keys, snapshot, is_long));
         match keys.len() < parallel {
             true => read(false),
             false => run_off_pool(|| self.shared().threads.reads.install(|| read(true))),
@@ -121,8 +95,18 @@ impl Partitions {
     fn lookup(&self, keys: &[&[u8]], snapshot: Option<u64>, is_shared: bool) -> Result<Vec<Value>> {
         let read = |keys: &[&[u8]]| -> Result<Vec<Value>> {
             let mut values = vec![None; keys.len()];
+            let (len, key) = (keys.len(), |nth: usize| keys[nth]);
             let found = |nth: usize, value: Cow<'_, [u8]>| values[nth] = Some(value.into_owned());
-            self.read(keys.len(), |nth| keys[nth], snapshot, found)?;
+            let read = self.read(len, key, snapshot, found);
+            let Some(snapshot) = snapshot else {
+                return read.map(|()| values);
+            };
+            match self.seen(len, key, snapshot, read)? {
+                Seen::Some(seen) => seen
+                    .into_iter()
+                    .for_each(|(nth, value)| values[nth] = value),
+                Seen::All(all) => values = all,
+            }
             Ok(values)
         };
         if !is_shared {
@@ -136,7 +120,8 @@ impl Partitions {
         Ok(values)
     }
 
-    /// Gives `found` position and value of each of `len` keys that has one in a live snapshot, or the newest one.
+    /// Gives `found` position and value of each of `len` keys that has one: the newest one or, with a live snapshot, that of
+    /// its moment or of a later one. Then [`seen`](Self::seen) has what the snapshot sees.
     pub(super) fn read<'k>(
         &self,
         len: usize,
@@ -144,42 +129,66 @@ impl Partitions {
         snapshot: Option<u64>,
         mut found: impl FnMut(usize, Cow<'_, [u8]>) + Send,
     ) -> Result<()> {
-        if snapshot.is_none() && self.all().iter().all(|one| one.state.published.is_quiet()) {
-            let number = |nth| low_byte(self.number_of(key(nth)) as u64);
-            let numbers: Vec<u8> = (0..len).map(number).collect();
+        let number = |nth| low_byte(self.number_of(key(nth)) as u64);
+        let numbers: Vec<u8> = (0..len).map(number).collect();
+        let published: Vec<Option<&Published>> = self
+            .all()
+            .iter()
+            .map(|one| Some(&one.state.published).filter(|published| !published.is_quiet()))
+            .collect();
+        if published.iter().all(Option::is_none) {
             return self.read_tables(&numbers, key, found);
         }
-        for share in self.share_out_keys((0..len).map(key)) {
-            self.read_share(&share, snapshot, &mut found)?;
-        }
-        Ok(())
-    }
-
-    /// The same of keys that one partition has.
-    pub(super) fn read_share(
-        &self,
-        share: &KeysOf,
-        snapshot: Option<u64>,
-        mut found: impl FnMut(usize, Cow<'_, [u8]>) + Send,
-    ) -> Result<()> {
-        let KeysOf {
-            keys,
-            positions,
-            hints,
-            ..
-        } = share;
-        let state = &self.all()[share.number].state;
-        if snapshot.is_none() {
-            let found = |nth: usize, value: Cow<'_, [u8]>| found(positions[nth], value);
-            return state.read_up_to(keys, hints, u64::MAX, usize::MAX, found);
-        }
-        let values = state.lookup(keys, hints, snapshot, usize::MAX)?;
-        for (&position, value) in positions.iter().zip(values) {
-            if let Some(value) = value {
-                found(position, value.into());
+        let moment = snapshot.unwrap_or(u64::MAX);
+        let mut asked: Vec<usize> = Vec::with_capacity(len);
+        for (nth, &number) in numbers.iter().enumerate() {
+            let published = published[usize::from(number)];
+            match published.and_then(|published| published.value(key(nth), moment)) {
+                Some(Some(value)) => found(nth, value.into()),
+                Some(None) => {}
+                None => asked.push(nth),
             }
         }
-        Ok(())
+        let numbers: Vec<u8> = asked.iter().map(|&nth| numbers[nth]).collect();
+        let key = |of_asked: usize| key(asked[of_asked]);
+        self.read_tables(&numbers, key, |nth, value| found(asked[nth], value))
+    }
+
+    /// What a live snapshot sees of `len` keys, where that is not what tables have given since, if they have `given`.
+    ///
+    /// # Errors
+    /// Those of the tables, unless it is damage that the snapshot does not see, and those of the files of old versions.
+    pub(super) fn seen<'k>(
+        &self,
+        len: usize,
+        key: impl Fn(usize) -> &'k [u8] + Copy,
+        snapshot: u64,
+        given: Result<()>,
+    ) -> Result<Seen> {
+        if let Err(Error::Damaged { .. }) = given {
+            let value = |nth| self.of(key(nth)).state.get_at(key(nth), snapshot);
+            return (0..len).map(value).collect::<Result<_>>().map(Seen::All);
+        }
+        given?;
+        let mut seen: Vec<(usize, OldVersion)> = Vec::new();
+        let states = self.all().iter().map(|one| &one.state);
+        let mut numbers: Vec<u8> = Vec::new();
+        for (number, state) in (0..).zip(states) {
+            let Some(old_versions) = state.old_versions_at(snapshot) else {
+                continue;
+            };
+            if numbers.is_empty() {
+                let number = |nth| low_byte(self.number_of(key(nth)) as u64);
+                numbers.extend((0..len).map(number));
+            }
+            let keys = (0..len).filter(|&nth| numbers[nth] == number);
+            let version = |nth| Some((nth, old_versions.value(key(nth), snapshot)?.clone()));
+            seen.extend(keys.filter_map(version));
+        }
+        // Nobody waits while files are read.
+        let value = |(nth, version): (usize, OldVersion)| Ok((nth, version.into_value()?));
+        let seen = seen.into_iter().map(value);
+        seen.collect::<Result<_>>().map(Seen::Some)
     }
 
     /// Gives `found` position and newest value of each key that has one, of partitions of these numbers whose tables have

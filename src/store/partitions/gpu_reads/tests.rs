@@ -322,6 +322,42 @@ fn columns_see_each_batch_of_others_as_a_whole() {
     assert!(store.stats().gpu_located > 0);
 }
 
+/// The device has what is newest; what a snapshot sees of keys that were changed since is put right.
+#[test]
+fn columns_of_snapshots_have_what_was_there() {
+    let Some(_alone) = alone() else { return };
+    let mut rng = rng();
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let store = open(dir.path(), 3, None);
+    let keys: Vec<Vec<u8>> = (0..600).map(key).collect();
+    let all = columns(&keys);
+    store.put_columns(&all, &all).unwrap();
+    let mut model: Model = keys.iter().cloned().zip(keys.iter().cloned()).collect();
+    let mut snapshots = Vec::new();
+    for round in 0..20u8 {
+        snapshots.push((store.snapshot(), model.clone()));
+        for _ in 0..60 {
+            let key = &keys[rng.random_range(0..keys.len())];
+            if rng.random_range(0..4) == 0 {
+                store.delete(key.clone()).unwrap();
+                model.remove(key);
+            } else {
+                let value = vec![round; rng.random_range(0..200)];
+                store.put(key.clone(), value.clone()).unwrap();
+                model.insert(key.clone(), value);
+            }
+        }
+        if snapshots.len() > 4 {
+            snapshots.swap_remove(rng.random_range(0..5));
+        }
+        for (snapshot, model) in &snapshots {
+            expect(&snapshot.get_columns(&all).unwrap(), &keys, model);
+        }
+        expect(&store.get_columns(&all).unwrap(), &keys, &model);
+    }
+    assert!(store.stats().gpu_located > 0);
+}
+
 #[test]
 fn a_gpu_that_fails_at_any_call_costs_time_alone() {
     let Some(_alone) = alone() else { return };
