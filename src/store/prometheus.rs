@@ -3,14 +3,9 @@
 //! The crate `prometheus-client` writes another one, OpenMetrics, of counters that it owns. What there is here are
 //! numbers of one moment.
 
-use std::borrow::Cow;
-use std::fmt::{Display, Write};
-
 use crate::Stats;
-use crate::store::stats::{Latencies, LevelStats, SpillStats, Stalls, Steps, StoreStats};
-
-/// What all names begin with.
-const PREFIX: &str = "gphash_";
+use crate::metrics::exposition::{Exposition, escaped, with};
+use crate::store::stats::{LevelStats, SpillStats, Steps, StoreStats};
 
 /// Statistics of some stores as text that Prometheus reads (exposition format 0.0.4, content type
 /// `text/plain; version=0.0.4`). Each store has a name, which all of its samples have as the label `store`.
@@ -32,7 +27,7 @@ pub fn prometheus(stores: &[(&str, &StoreStats)]) -> String {
     let mut text = Exposition::default();
     for (name, stats) in stores {
         let labels = format!("store=\"{}\"", escaped(name));
-        text.of_store(&labels, stats);
+        of_store(&mut text, &labels, stats);
     }
     text.into_text()
 }
@@ -52,491 +47,349 @@ impl StoreStats {
     /// ```
     pub fn to_prometheus(&self) -> String {
         let mut text = Exposition::default();
-        text.of_store("", self);
+        of_store(&mut text, "", self);
         text.into_text()
     }
 }
 
-/// A label's value between quotes.
-fn escaped(value: &str) -> Cow<'_, str> {
-    match value.contains(['\\', '"', '\n']) {
-        false => Cow::Borrowed(value),
-        true => Cow::Owned(
-            value
-                .replace('\\', "\\\\")
-                .replace('"', "\\\"")
-                .replace('\n', "\\n"),
-        ),
-    }
-}
-
-/// All samples of one name.
-struct Family {
-    /// Without the prefix.
-    name: &'static str,
-    kind: &'static str,
-    help: &'static str,
-    samples: String,
-}
-
-/// Families in the order in which they came first: the format wants the samples of one behind each other.
-#[derive(Default)]
-struct Exposition(Vec<Family>);
-
-impl Exposition {
-    fn family(
-        &mut self,
-        name: &'static str,
-        kind: &'static str,
-        help: &'static str,
-    ) -> &mut Family {
-        let nth = self.0.iter().position(|family| family.name == name);
-        let nth = nth.unwrap_or_else(|| {
-            self.0.push(Family {
-                name,
-                kind,
-                help,
-                samples: String::new(),
-            });
-            self.0.len() - 1
-        });
-        &mut self.0[nth]
-    }
-
-    /// Adds samples with the same labels: their names, values, and what they mean.
-    fn add_all(
-        &mut self,
-        kind: &'static str,
-        labels: &str,
-        samples: &[(&'static str, f64, &'static str)],
-    ) {
-        for (name, value, help) in samples {
-            self.family(name, kind, help).sample("", labels, *value);
-        }
-    }
-
-    fn into_text(self) -> String {
-        let mut text = String::new();
-        for family in self.0 {
-            let Family {
-                name,
-                kind,
-                help,
-                samples,
-            } = family;
-            let written = write!(
-                text,
-                "# HELP {PREFIX}{name} {help}\n# TYPE {PREFIX}{name} {kind}\n{samples}"
-            );
-            written.expect("a string takes all");
-        }
-        text
-    }
-}
-
-impl Family {
-    fn sample(&mut self, suffix: &str, labels: &str, value: f64) {
-        let name = self.name;
-        let written = match labels.is_empty() {
-            true => writeln!(self.samples, "{PREFIX}{name}{suffix} {value}"),
-            false => writeln!(self.samples, "{PREFIX}{name}{suffix}{{{labels}}} {value}"),
-        };
-        written.expect("a string takes all");
-    }
-}
-
-/// Labels with another one, whose value needs no escapes.
-fn with(labels: &str, name: &str, value: impl Display) -> String {
-    match labels.is_empty() {
-        true => format!("{name}=\"{value}\""),
-        false => format!("{labels},{name}=\"{value}\""),
-    }
-}
-
 // Every field is named, so that a new one is not forgotten.
-impl Exposition {
-    fn of_store(&mut self, labels: &str, stats: &StoreStats) {
-        let StoreStats {
-            keys,
-            partitions,
-            index,
-            sequence,
-            log_bytes,
-            snapshots,
-            kept_versions,
-            kept_memory_bytes,
-            kept_file_bytes,
-            replayed_records,
-            record_bytes,
-            level_bytes,
-            items_evicted,
-            items_promoted,
-            read_below,
-            latencies,
-            stalls,
-            gpu_batches,
-            gpu_located,
-            steps,
-            spill,
-            hot_cache,
-        } = stats;
-        let gauges = [
-            (
-                "keys",
-                *keys as f64,
-                "Keys with a value, estimated from above with sorted files.",
-            ),
-            (
-                "partitions",
-                f64::from(*partitions),
-                "Partitions of the store.",
-            ),
-            (
-                "sequence",
-                *sequence as f64,
-                "Sequence number of the last change.",
-            ),
-            (
-                "log_bytes",
-                *log_bytes as f64,
-                "Log that a recovery would read.",
-            ),
-            (
-                "snapshots",
-                *snapshots as f64,
-                "Open iterators and transactions.",
-            ),
-            (
-                "kept_versions",
-                *kept_versions as f64,
-                "Replaced values kept for snapshots.",
-            ),
-            (
-                "kept_memory_bytes",
-                *kept_memory_bytes as f64,
-                "Memory of kept values.",
-            ),
-            (
-                "kept_file_bytes",
-                *kept_file_bytes as f64,
-                "Kept values in a file.",
-            ),
-            (
-                "replayed_records",
-                *replayed_records as f64,
-                "Log records replayed by the opening.",
-            ),
-            (
-                "record_bytes",
-                *record_bytes as f64,
-                "The records of the index, with a budget.",
-            ),
-            ("level_bytes", *level_bytes as f64, "Levels of the index."),
-        ];
-        let counters = [
-            (
-                "items_evicted_total",
-                *items_evicted as f64,
-                "Items evicted to sorted files.",
-            ),
-            (
-                "items_promoted_total",
-                *items_promoted as f64,
-                "Items promoted to the index.",
-            ),
-            (
-                "read_below_total",
-                *read_below as f64,
-                "Values found in sorted files.",
-            ),
-            (
-                "gpu_batches_total",
-                *gpu_batches as f64,
-                "Groups of batches on a GPU.",
-            ),
-            (
-                "gpu_located_total",
-                *gpu_located as f64,
-                "Keys of columns found by a GPU.",
-            ),
-        ];
-        self.add_all("gauge", labels, &gauges);
-        self.add_all("counter", labels, &counters);
-        self.of_latencies(labels, latencies);
-        self.of_stalls(labels, stalls);
-        self.of_steps(labels, steps);
-        self.of_index(labels, index);
-        self.of_spill(labels, spill);
-        let (gauges, counters) = hot_cache.families();
-        self.add_all("gauge", labels, &gauges);
-        self.add_all("counter", labels, &counters);
+fn of_store(text: &mut Exposition, labels: &str, stats: &StoreStats) {
+    let StoreStats {
+        keys,
+        partitions,
+        index,
+        sequence,
+        log_bytes,
+        snapshots,
+        kept_versions,
+        kept_memory_bytes,
+        kept_file_bytes,
+        replayed_records,
+        record_bytes,
+        level_bytes,
+        items_evicted,
+        items_promoted,
+        read_below,
+        latencies,
+        stalls,
+        gpu_batches,
+        gpu_located,
+        steps,
+        spill,
+        hot_cache,
+    } = stats;
+    let gauges = [
+        (
+            "keys",
+            *keys as f64,
+            "Keys with a value, estimated from above with sorted files.",
+        ),
+        (
+            "partitions",
+            f64::from(*partitions),
+            "Partitions of the store.",
+        ),
+        (
+            "sequence",
+            *sequence as f64,
+            "Sequence number of the last change.",
+        ),
+        (
+            "log_bytes",
+            *log_bytes as f64,
+            "Log that a recovery would read.",
+        ),
+        (
+            "snapshots",
+            *snapshots as f64,
+            "Open iterators and transactions.",
+        ),
+        (
+            "kept_versions",
+            *kept_versions as f64,
+            "Replaced values kept for snapshots.",
+        ),
+        (
+            "kept_memory_bytes",
+            *kept_memory_bytes as f64,
+            "Memory of kept values.",
+        ),
+        (
+            "kept_file_bytes",
+            *kept_file_bytes as f64,
+            "Kept values in a file.",
+        ),
+        (
+            "replayed_records",
+            *replayed_records as f64,
+            "Log records replayed by the opening.",
+        ),
+        (
+            "record_bytes",
+            *record_bytes as f64,
+            "The records of the index, with a budget.",
+        ),
+        ("level_bytes", *level_bytes as f64, "Levels of the index."),
+    ];
+    let counters = [
+        (
+            "items_evicted_total",
+            *items_evicted as f64,
+            "Items evicted to sorted files.",
+        ),
+        (
+            "items_promoted_total",
+            *items_promoted as f64,
+            "Items promoted to the index.",
+        ),
+        (
+            "read_below_total",
+            *read_below as f64,
+            "Values found in sorted files.",
+        ),
+        (
+            "gpu_batches_total",
+            *gpu_batches as f64,
+            "Groups of batches on a GPU.",
+        ),
+        (
+            "gpu_located_total",
+            *gpu_located as f64,
+            "Keys of columns found by a GPU.",
+        ),
+    ];
+    text.add_all("gauge", labels, &gauges);
+    text.add_all("counter", labels, &counters);
+    for (path, stats) in latencies.iter() {
+        text.latency(labels, path, stats);
     }
-
-    fn of_latencies(&mut self, labels: &str, latencies: &Latencies) {
-        for (path, stats) in latencies.iter() {
-            let labels = with(labels, "path", path);
-            let help = "How long the calls took that were timed.";
-            let family = self.family("latency_seconds", "histogram", help);
-            for (bound, calls) in stats.buckets() {
-                let labels = with(&labels, "le", bound.as_secs_f64());
-                family.sample("_bucket", &labels, calls as f64);
-            }
-            let count = stats.count as f64;
-            family.sample("_bucket", &with(&labels, "le", "+Inf"), count);
-            family.sample("_sum", &labels, stats.total.as_secs_f64());
-            family.sample("_count", &labels, count);
-            let (max, interval) = (stats.max.as_secs_f64(), f64::from(stats.sample_interval));
-            let gauges = [
-                (
-                    "latency_max_seconds",
-                    max,
-                    "The longest call that was timed.",
-                ),
-                (
-                    "latency_sample_interval",
-                    interval,
-                    "One in so many calls is timed.",
-                ),
-            ];
-            self.add_all("gauge", &labels, &gauges);
-        }
+    for (reason, stats) in stalls.iter() {
+        text.stalls(labels, reason, stats);
     }
+    of_steps(text, labels, steps);
+    of_index(text, labels, index);
+    of_spill(text, labels, spill);
+    let (gauges, counters) = hot_cache.families();
+    text.add_all("gauge", labels, &gauges);
+    text.add_all("counter", labels, &counters);
+}
 
-    fn of_stalls(&mut self, labels: &str, stalls: &Stalls) {
-        for (reason, stats) in stalls.iter() {
-            let labels = with(labels, "reason", reason.name());
-            let (total, longest) = (stats.total.as_secs_f64(), stats.longest.as_secs_f64());
-            let counters = [
-                ("stalls_total", stats.count as f64, "Stalls of changes."),
-                (
-                    "stall_seconds_total",
-                    total,
-                    "How long changes have stalled.",
-                ),
-            ];
-            let gauges = [("stall_longest_seconds", longest, "The longest stall.")];
-            self.add_all("counter", &labels, &counters);
-            self.add_all("gauge", &labels, &gauges);
-        }
+fn of_steps(text: &mut Exposition, labels: &str, steps: &Steps) {
+    let Steps {
+        versions,
+        answers,
+        log,
+        index,
+    } = steps;
+    let steps = [
+        ("versions", versions),
+        ("answers", answers),
+        ("log", log),
+        ("index", index),
+    ];
+    for (step, took) in steps {
+        let help = "How long steps of groups of batches took.";
+        let counters = [("step_seconds_total", took.as_secs_f64(), help)];
+        text.add_all("counter", &with(labels, "step", step), &counters);
     }
+}
 
-    fn of_steps(&mut self, labels: &str, steps: &Steps) {
-        let Steps {
-            versions,
-            answers,
-            log,
-            index,
-        } = steps;
-        let steps = [
-            ("versions", versions),
-            ("answers", answers),
-            ("log", log),
-            ("index", index),
-        ];
-        for (step, took) in steps {
-            let help = "How long steps of groups of batches took.";
-            let counters = [("step_seconds_total", took.as_secs_f64(), help)];
-            self.add_all("counter", &with(labels, "step", step), &counters);
-        }
-    }
-
-    fn of_index(&mut self, labels: &str, stats: &Stats) {
-        let Stats {
-            engine,
-            domain,
-            items,
-            slots,
-            load_factor,
-            levels,
-            top_level,
-            file_len,
-            free_bytes,
-            free_bytes_held,
+fn of_index(text: &mut Exposition, labels: &str, stats: &Stats) {
+    let Stats {
+        engine,
+        domain,
+        items,
+        slots,
+        load_factor,
+        levels,
+        top_level,
+        file_len,
+        free_bytes,
+        free_bytes_held,
+        resizing,
+        resizes,
+        longest_pause,
+        operations,
+        pm_touches,
+        checkpoints,
+        cache_lookups,
+        cache_hits,
+    } = stats;
+    let info = with(&with(labels, "engine", engine), "domain", domain);
+    let help = "Engine and persistence domain; always 1.";
+    text.add_all("gauge", &info, &[("index_info", 1.0, help)]);
+    let resizing = f64::from(u8::from(*resizing));
+    let pause = longest_pause.as_secs_f64();
+    let gauges = [
+        ("index_items", *items as f64, "Items of the index."),
+        ("index_slots", *slots as f64, "Slots of all live levels."),
+        ("index_load_ratio", *load_factor, "Items divided by slots."),
+        ("index_levels", f64::from(*levels), "Live levels."),
+        (
+            "index_top_level",
+            f64::from(*top_level),
+            "Number of the top level.",
+        ),
+        (
+            "index_file_bytes",
+            *file_len as f64,
+            "The file of the index.",
+        ),
+        (
+            "index_free_bytes",
+            *free_bytes as f64,
+            "Ranges of it that hold nothing.",
+        ),
+        (
+            "index_free_held_bytes",
+            *free_bytes_held as f64,
+            "Those with blocks on the disk.",
+        ),
+        (
+            "index_resizing",
             resizing,
-            resizes,
-            longest_pause,
-            operations,
-            pm_touches,
-            checkpoints,
-            cache_lookups,
-            cache_hits,
-        } = stats;
-        let info = with(&with(labels, "engine", engine), "domain", domain);
-        let help = "Engine and persistence domain; always 1.";
-        self.add_all("gauge", &info, &[("index_info", 1.0, help)]);
-        let resizing = f64::from(u8::from(*resizing));
-        let pause = longest_pause.as_secs_f64();
-        let gauges = [
-            ("index_items", *items as f64, "Items of the index."),
-            ("index_slots", *slots as f64, "Slots of all live levels."),
-            ("index_load_ratio", *load_factor, "Items divided by slots."),
-            ("index_levels", f64::from(*levels), "Live levels."),
-            (
-                "index_top_level",
-                f64::from(*top_level),
-                "Number of the top level.",
-            ),
-            (
-                "index_file_bytes",
-                *file_len as f64,
-                "The file of the index.",
-            ),
-            (
-                "index_free_bytes",
-                *free_bytes as f64,
-                "Ranges of it that hold nothing.",
-            ),
-            (
-                "index_free_held_bytes",
-                *free_bytes_held as f64,
-                "Those with blocks on the disk.",
-            ),
-            (
-                "index_resizing",
-                resizing,
-                "1 while a resize is under way, else 0.",
-            ),
-            (
-                "index_longest_pause_seconds",
-                pause,
-                "The longest that growth held a batch up.",
-            ),
-        ];
-        let counters = [
-            ("index_resizes_total", *resizes as f64, "Levels added."),
-            (
-                "index_operations_total",
-                *operations as f64,
-                "Operations of batches.",
-            ),
-            (
-                "index_pm_touches_total",
-                *pm_touches as f64,
-                "PM touches of those operations.",
-            ),
-            (
-                "index_checkpoints_total",
-                *checkpoints as f64,
-                "Checkpoints ever of the file.",
-            ),
-            (
-                "index_cache_lookups_total",
-                *cache_lookups as f64,
-                "Lookups in the bucket cache.",
-            ),
-            (
-                "index_cache_hits_total",
-                *cache_hits as f64,
-                "Values that the bucket cache had.",
-            ),
-        ];
-        self.add_all("gauge", labels, &gauges);
-        self.add_all("counter", labels, &counters);
-    }
+            "1 while a resize is under way, else 0.",
+        ),
+        (
+            "index_longest_pause_seconds",
+            pause,
+            "The longest that growth held a batch up.",
+        ),
+    ];
+    let counters = [
+        ("index_resizes_total", *resizes as f64, "Levels added."),
+        (
+            "index_operations_total",
+            *operations as f64,
+            "Operations of batches.",
+        ),
+        (
+            "index_pm_touches_total",
+            *pm_touches as f64,
+            "PM touches of those operations.",
+        ),
+        (
+            "index_checkpoints_total",
+            *checkpoints as f64,
+            "Checkpoints ever of the file.",
+        ),
+        (
+            "index_cache_lookups_total",
+            *cache_lookups as f64,
+            "Lookups in the bucket cache.",
+        ),
+        (
+            "index_cache_hits_total",
+            *cache_hits as f64,
+            "Values that the bucket cache had.",
+        ),
+    ];
+    text.add_all("gauge", labels, &gauges);
+    text.add_all("counter", labels, &counters);
+}
 
-    fn of_spill(&mut self, labels: &str, stats: &SpillStats) {
-        let SpillStats {
-            levels,
-            compactions,
-            moves,
-            compaction_read,
-            compaction_written,
-            gpu_compaction_read,
-            cache_hits,
-            cache_misses,
-            cache_bytes,
-            memory,
-            value_files,
-            value_bytes,
-            live_value_bytes,
+fn of_spill(text: &mut Exposition, labels: &str, stats: &SpillStats) {
+    let SpillStats {
+        levels,
+        compactions,
+        moves,
+        compaction_read,
+        compaction_written,
+        gpu_compaction_read,
+        cache_hits,
+        cache_misses,
+        cache_bytes,
+        memory,
+        value_files,
+        value_bytes,
+        live_value_bytes,
+    } = stats;
+    for (level, stats) in levels.iter().enumerate() {
+        let LevelStats {
+            files,
+            bytes,
+            entries,
+            tombstones,
         } = stats;
-        for (level, stats) in levels.iter().enumerate() {
-            let LevelStats {
-                files,
-                bytes,
-                entries,
-                tombstones,
-            } = stats;
-            let gauges = [
-                ("spill_files", *files as f64, "Sorted files."),
-                ("spill_file_bytes", *bytes as f64, "Bytes of sorted files."),
-                (
-                    "spill_entries",
-                    *entries as f64,
-                    "Keys of sorted files, tombstones among them.",
-                ),
-                (
-                    "spill_tombstones",
-                    *tombstones as f64,
-                    "Tombstones of sorted files.",
-                ),
-            ];
-            self.add_all("gauge", &with(labels, "level", level), &gauges);
-        }
-        let (read, written) = (*compaction_read as f64, *compaction_written as f64);
-        let counters = [
-            (
-                "spill_compactions_total",
-                *compactions as f64,
-                "Merges of sorted files.",
-            ),
-            (
-                "spill_moves_total",
-                *moves as f64,
-                "Files that only got another level.",
-            ),
-            (
-                "spill_compaction_read_bytes_total",
-                read,
-                "Files that merges have read.",
-            ),
-            (
-                "spill_compaction_written_bytes_total",
-                written,
-                "Files that merges have written.",
-            ),
-            (
-                "spill_gpu_compaction_read_bytes_total",
-                *gpu_compaction_read as f64,
-                "Of the files read, what a GPU has merged.",
-            ),
-            (
-                "spill_cache_hits_total",
-                *cache_hits as f64,
-                "Data blocks that were cached.",
-            ),
-            (
-                "spill_cache_misses_total",
-                *cache_misses as f64,
-                "Data blocks that were not.",
-            ),
-        ];
         let gauges = [
+            ("spill_files", *files as f64, "Sorted files."),
+            ("spill_file_bytes", *bytes as f64, "Bytes of sorted files."),
             (
-                "spill_cache_bytes",
-                *cache_bytes as f64,
-                "Data blocks in memory.",
+                "spill_entries",
+                *entries as f64,
+                "Keys of sorted files, tombstones among them.",
             ),
             (
-                "spill_memory_bytes",
-                *memory as f64,
-                "Filters and indexes in memory.",
-            ),
-            ("value_files", *value_files as f64, "Value files."),
-            (
-                "value_file_bytes",
-                *value_bytes as f64,
-                "Bytes of value files.",
-            ),
-            (
-                "value_file_live_bytes",
-                *live_value_bytes as f64,
-                "Bytes of values to which sorted files refer.",
+                "spill_tombstones",
+                *tombstones as f64,
+                "Tombstones of sorted files.",
             ),
         ];
-        self.add_all("counter", labels, &counters);
-        self.add_all("gauge", labels, &gauges);
+        text.add_all("gauge", &with(labels, "level", level), &gauges);
     }
+    let (read, written) = (*compaction_read as f64, *compaction_written as f64);
+    let counters = [
+        (
+            "spill_compactions_total",
+            *compactions as f64,
+            "Merges of sorted files.",
+        ),
+        (
+            "spill_moves_total",
+            *moves as f64,
+            "Files that only got another level.",
+        ),
+        (
+            "spill_compaction_read_bytes_total",
+            read,
+            "Files that merges have read.",
+        ),
+        (
+            "spill_compaction_written_bytes_total",
+            written,
+            "Files that merges have written.",
+        ),
+        (
+            "spill_gpu_compaction_read_bytes_total",
+            *gpu_compaction_read as f64,
+            "Of the files read, what a GPU has merged.",
+        ),
+        (
+            "spill_cache_hits_total",
+            *cache_hits as f64,
+            "Data blocks that were cached.",
+        ),
+        (
+            "spill_cache_misses_total",
+            *cache_misses as f64,
+            "Data blocks that were not.",
+        ),
+    ];
+    let gauges = [
+        (
+            "spill_cache_bytes",
+            *cache_bytes as f64,
+            "Data blocks in memory.",
+        ),
+        (
+            "spill_memory_bytes",
+            *memory as f64,
+            "Filters and indexes in memory.",
+        ),
+        ("value_files", *value_files as f64, "Value files."),
+        (
+            "value_file_bytes",
+            *value_bytes as f64,
+            "Bytes of value files.",
+        ),
+        (
+            "value_file_live_bytes",
+            *live_value_bytes as f64,
+            "Bytes of values to which sorted files refer.",
+        ),
+    ];
+    text.add_all("counter", labels, &counters);
+    text.add_all("gauge", labels, &gauges);
 }
 
 #[cfg(all(test, not(loom)))]
