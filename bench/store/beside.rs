@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use crate::chart::{Axis, Chart, Line, Scale};
 use crate::distribution::{Distribution, Law};
-use crate::gphash::Gphash;
+use crate::gphash::{Call, Gphash};
 use crate::plan::{Draw, Workload};
 use crate::target::{Failure, HotGets, Manner, Settings, Target};
 
@@ -173,26 +173,10 @@ impl Run<'_> {
         self.single(!self.plan.seed, put, false)
     }
 
-    /// Columns of a workload, until the time is over or this says so.
-    fn columns(&self, workload: Workload, ends: &AtomicBool) -> Result<Latencies, Failure> {
-        let batch = self.plan.batch;
-        let draw = Draw {
-            workload,
-            law: Some(Law::Uniform),
-            theta: self.plan.theta,
-            records: self.plan.settings.records,
-            added: 0,
-            operations: (COLUMNS * batch) as u64,
-            threads: COLUMNS,
-            seed: self.plan.seed,
-        };
-        let columns = draw.operations();
-        let calls: Vec<_> = columns
-            .iter()
-            .map(|operations| self.store.prepare(operations, Manner::Batch))
-            .collect();
+    /// Columns, until the time is over or this says so.
+    fn columns(&self, columns: &[Vec<Call>], ends: &AtomicBool) -> Result<Latencies, Failure> {
         let mut measured = latencies()?;
-        for calls in calls.iter().cycle() {
+        for calls in columns.iter().cycle() {
             if ends.load(Ordering::Relaxed) || self.is_over() {
                 break;
             }
@@ -206,6 +190,33 @@ impl Run<'_> {
     }
 }
 
+/// What another caller executes.
+struct Other {
+    name: String,
+    columns: Vec<Vec<Call>>,
+}
+
+impl Other {
+    fn of(plan: &Plan, store: &Gphash, workload: Workload) -> Self {
+        let draw = Draw {
+            workload,
+            law: Some(Law::Uniform),
+            theta: plan.theta,
+            records: plan.settings.records,
+            added: 0,
+            operations: (COLUMNS * plan.batch) as u64,
+            threads: COLUMNS,
+            seed: plan.seed,
+        };
+        let columns = draw.operations().into_iter();
+        let columns = columns.map(|operations| store.prepare(&operations, Manner::Batch));
+        Self {
+            name: workload.name(),
+            columns: columns.collect(),
+        }
+    }
+}
+
 /// Three digits, from 1 ns to 100 s.
 fn latencies() -> Result<Latencies, Failure> {
     Ok(Histogram::new_with_bounds(1, 100_000_000_000, 3)?)
@@ -215,7 +226,7 @@ fn latencies() -> Result<Latencies, Failure> {
 fn measure_one(
     plan: &Plan,
     (store, name): (&Gphash, &str),
-    other: Option<Workload>,
+    other: Option<&Other>,
     threads: u16,
 ) -> Result<Row, Failure> {
     let hot_before = store.hot_gets();
@@ -228,7 +239,7 @@ fn measure_one(
     let ends = AtomicBool::new(false);
     let (gets, puts, columns) = std::thread::scope(|scope| {
         let (run, ends) = (&run, &ends);
-        let other = other.map(|other| scope.spawn(move || run.columns(other, ends)));
+        let other = other.map(|other| scope.spawn(|| run.columns(&other.columns, ends)));
         let getting: Vec<_> = (0..threads)
             .map(|nth| scope.spawn(move || run.gets(nth.into())))
             .collect();
@@ -256,7 +267,7 @@ fn measure_one(
     let puts = puts.map_or_else(latencies, |puts| Ok(puts.all))?;
     Ok(Row {
         store: name.to_owned(),
-        beside: other.map_or("-".into(), Workload::name),
+        beside: other.map_or("-".into(), |other| other.name.clone()),
         get_kops: all.len() as f64 / took / 1e3,
         gets: Percentiles::of(&all),
         puts: Percentiles::of(&puts),
@@ -326,16 +337,21 @@ pub fn measure(
                 rows.push(row);
                 Ok::<_, Failure>(())
             };
-            let others = std::iter::once(None).chain(plan.others.iter().copied().map(Some));
-            for other in others {
-                if other.is_some() {
-                    measure_one(plan, (&store, &name), other, 0)?;
-                }
-                add(measure_one(plan, (&store, &name), other, plan.threads)?)?;
+            add(measure_one(plan, (&store, &name), None, plan.threads)?)?;
+            for other in plan.others {
+                let other = Other::of(plan, &store, *other);
+                measure_one(plan, (&store, &name), Some(&other), 0)?;
+                add(measure_one(
+                    plan,
+                    (&store, &name),
+                    Some(&other),
+                    plan.threads,
+                )?)?;
             }
             if *hot_cache == 0 {
                 // Gets that wait for their column.
-                let row = measure_one(plan, (&store, &name), Some(Workload::C), 0)?;
+                let gets = Other::of(plan, &store, Workload::C);
+                let row = measure_one(plan, (&store, &name), Some(&gets), 0)?;
                 let store = format!("{name}, in columns");
                 add(Row { store, ..row })?;
             }

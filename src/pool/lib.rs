@@ -6,6 +6,7 @@
 //! on a thread outside of that.
 
 pub mod crew;
+pub mod hash_filter;
 pub mod parallel;
 pub mod partition;
 pub mod prefetch;

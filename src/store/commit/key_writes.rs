@@ -9,6 +9,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use super::REQUESTS_PER_THREAD_MIN;
 use crate::Result;
 use crate::engine::VersionSorter;
+use crate::pool::hash_filter::HashFilter;
 use crate::pool::parallel;
 use crate::pool::prefetch;
 use crate::pool::split::position;
@@ -77,7 +78,7 @@ impl<'k, K: Fn(u32) -> &'k [u8] + Sync> KeyWrites<'k, K> {
             if tells_apart(&table, &key) {
                 let filter = match table.len() == len as usize {
                     true => HashFilter::any(),
-                    false => HashFilter::of(&table),
+                    false => HashFilter::of(table.iter().map(|version| version.hash)),
                 };
                 return Self {
                     table,
@@ -174,41 +175,6 @@ impl<'k, K: Fn(u32) -> &'k [u8] + Sync> KeyWrites<'k, K> {
             Some(newest) if newest.hash == hash => start + older,
             _ => 0,
         }
-    }
-}
-
-/// Some bits of hashes that are there.
-#[derive(Debug)]
-struct HashFilter(Vec<u64>);
-
-impl HashFilter {
-    /// One in so many of other hashes is taken for one that is there.
-    const BITS_PER_HASH: usize = 16;
-
-    /// Takes every hash for one that is there.
-    fn any() -> Self {
-        Self(vec![u64::MAX])
-    }
-
-    fn of(versions: &[KeyWrite]) -> Self {
-        let bits = (versions.len() * Self::BITS_PER_HASH).next_power_of_two();
-        let mut filter = Self(vec![0; bits.div_ceil(u64::BITS as usize)]);
-        for version in versions {
-            let (word, bit) = filter.bit(version.hash);
-            filter.0[word] |= 1 << bit;
-        }
-        filter
-    }
-
-    fn may_have(&self, hash: u64) -> bool {
-        let (word, bit) = self.bit(hash);
-        self.0[word] >> bit & 1 == 1
-    }
-
-    /// The top bits choose among [starts](KeyWrites), so others choose here.
-    fn bit(&self, hash: u64) -> (usize, u64) {
-        let word = to_usize(hash / u64::from(u64::BITS)) & (self.0.len() - 1);
-        (word, hash % u64::from(u64::BITS))
     }
 }
 

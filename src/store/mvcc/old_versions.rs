@@ -8,7 +8,10 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
+use xxhash_rust::xxh3::xxh3_64;
+
 use super::spill_file::{SPILLED_VALUE_BYTES_MIN, SpilledValue};
+use crate::pool::hash_filter::HashFilter;
 use crate::{Error, Result};
 
 /// A key's value; `None` if it had none.
@@ -23,9 +26,9 @@ const PRUNE_FROM: usize = 4096;
 /// From how many bytes on that is done of fewer versions.
 const PRUNE_FROM_BYTES: u64 = 16 << 20;
 
-/// Bytes of memory that a version takes beside key and value, with what the allocator and the tree leave unused:
-/// the most, which it is where keys come in order.
-const VERSION_BYTES: u64 = 144;
+/// Bytes of memory that a version takes beside key and value, with what the allocator and the tree leave unused, and with its
+/// share of the filter: the most, which it is where keys come in order.
+const VERSION_BYTES: u64 = 154;
 
 /// What a key had before a change, wherever that is now.
 #[derive(Debug, Clone)]
@@ -179,6 +182,8 @@ fn is_seen_in(live: &BTreeMap<u64, usize>) -> impl FnMut(&(u64, OldVersion)) -> 
 #[derive(Debug, Default)]
 pub struct OldVersions {
     changes: BTreeMap<Box<[u8]>, Changes>,
+    /// Of their keys: most keys that a snapshot reads were not changed.
+    filter: HashFilter,
     versions: usize,
     bytes: VersionBytes,
     prune_at: usize,
@@ -188,8 +193,7 @@ pub struct OldVersions {
 impl OldVersions {
     /// Whether what `key` has now must be kept when it is changed.
     pub fn is_needed(&self, key: &[u8], newest_snapshot: u64) -> bool {
-        self.changes
-            .get(key)
+        self.changes_of(key)
             .and_then(|changes| changes.as_slice().last())
             .is_none_or(|(commit_seq, _)| *commit_seq <= newest_snapshot)
     }
@@ -203,13 +207,21 @@ impl OldVersions {
             None => {
                 let changes = Changes::One((commit_seq, version));
                 self.changes.insert(key.into(), changes);
+                self.filter.insert(xxh3_64(key));
             }
         }
     }
 
     /// What `key` had in `snapshot`, if it was changed since.
     pub fn value(&self, key: &[u8], snapshot: u64) -> Option<&OldVersion> {
-        self.changes.get(key)?.seen(snapshot)
+        self.changes_of(key)?.seen(snapshot)
+    }
+
+    fn changes_of(&self, key: &[u8]) -> Option<&Changes> {
+        match self.filter.may_have(xxh3_64(key)) {
+            true => self.changes.get(key),
+            false => None,
+        }
     }
 
     /// The keys of a range that were changed since `snapshot`, in order, with what they had then.
@@ -262,6 +274,8 @@ impl OldVersions {
                 }
                 !changes.is_empty()
             });
+            let hashes = self.changes.keys().map(|key| xxh3_64(key));
+            self.filter = HashFilter::of(hashes);
             self.prune_at = 2 * self.versions;
             self.prune_at_bytes = 2 * self.bytes.sum();
         }
