@@ -16,6 +16,7 @@ use crate::chart::{Axis, Chart, Line, Scale};
 use crate::distribution::{Distribution, Law};
 use crate::gphash::{Call, Gphash};
 use crate::plan::{Draw, Workload};
+use crate::plot::decimal;
 use crate::target::{Failure, HotGets, Manner, Settings, Target};
 
 /// Over so long latencies are looked at together, to see when they are as before.
@@ -353,7 +354,12 @@ pub fn measure(
                 let gets = Other::of(plan, &store, Workload::C);
                 let row = measure_one(plan, (&store, &name), Some(&gets), 0)?;
                 let store = format!("{name}, in columns");
-                add(Row { store, ..row })?;
+                let beside = "-".into();
+                add(Row {
+                    store,
+                    beside,
+                    ..row
+                })?;
             }
             drop(store);
             std::fs::remove_dir_all(&folder)?;
@@ -446,7 +452,7 @@ fn draw(rows: &[Row], folder: &Path) -> Result<(), Failure> {
         x: Axis {
             label: "microseconds",
             scale: Scale::Decimal,
-            mark: |value| format!("{value}"),
+            mark: decimal,
         },
         y: Axis {
             label: "% of gets",

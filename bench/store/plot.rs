@@ -24,6 +24,11 @@ pub fn draw(folder: &Path, rows: &[Row]) -> Result<(), Failure> {
     Ok(())
 }
 
+/// A mark of a decimal scale, whose values are powers that were reckoned.
+pub fn decimal(value: f64) -> String {
+    format!("{}", (value * 1e3).round() / 1e3)
+}
+
 /// What stands along the axis of a figure.
 #[derive(Clone, Copy)]
 enum Varied {
@@ -106,7 +111,7 @@ fn throughput(rows: &[&Row], x: Varied, workload: impl Display) -> Chart {
         y: Axis {
             label: "thousand operations a second",
             scale: Scale::Decimal,
-            mark: |value| format!("{value}"),
+            mark: decimal,
         },
         right: None,
         lines: lines(rows, x, &[("", |row| row.kops)]),
@@ -120,7 +125,7 @@ fn latencies(rows: &[&Row], x: Varied, workload: impl Display) -> Chart {
         y: Axis {
             label: "microseconds",
             scale: Scale::Decimal,
-            mark: |value| format!("{value}"),
+            mark: decimal,
         },
         right: None,
         lines: lines(
