@@ -117,10 +117,10 @@ impl GpuReads {
         }
     }
 
-    /// Has it help with each column.
+    /// Has it help with each column, or as always.
     #[cfg(test)]
-    pub fn force(&self) {
-        self.is_forced.store(true, Ordering::Relaxed);
+    pub fn force(&self, is_forced: bool) {
+        self.is_forced.store(is_forced, Ordering::Relaxed);
     }
 
     #[cfg(test)]

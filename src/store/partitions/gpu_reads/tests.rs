@@ -1,6 +1,9 @@
 //! Columns that a GPU helps to read have what the CPU finds. Without a GPU, and without the emulated device for its
 //! driver (docs/testing.md), these tests pass by.
 
+mod collisions;
+mod sides;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,7 +39,7 @@ fn open(dir: &std::path::Path, partitions: u32, budget: Option<u64>) -> Store {
 fn open_with(dir: &std::path::Path, options: StoreOptions) -> Store {
     let options = options.durability(Durability::None).engine(GPU);
     let store = Store::open(dir, &options).unwrap();
-    store.partitions().shared().gpu_reads.force();
+    store.partitions().shared().gpu_reads.force(true);
     store
 }
 
