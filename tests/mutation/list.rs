@@ -1103,6 +1103,27 @@ pub const MUTATIONS: &[Mutation] = &[
         suite: Suite::Store("snapshots"),
     },
     Mutation {
+        name: "a column of a snapshot has what its keys have now",
+        file: "src/store/partitions/column_reads.rs",
+        find: "            Seen::Some(seen) => part.replace(&seen),\n",
+        replacement: "            Seen::Some(_) => {}\n",
+        suite: Suite::Store("columns"),
+    },
+    Mutation {
+        name: "a key of old versions is not in their filter",
+        file: "src/store/mvcc/old_versions.rs",
+        find: "                self.filter.insert(xxh3_64(key));\n",
+        replacement: "",
+        suite: Suite::Unit("store::mvcc::old_versions"),
+    },
+    Mutation {
+        name: "a column that a GPU reads of a snapshot has what its keys have now",
+        file: "src/store/partitions/gpu_columns.rs",
+        find: "                self.see(part.len(), key, snapshot, read, &mut part)?;\n",
+        replacement: "                let _ = (key, snapshot, read?);\n",
+        suite: Suite::Emulated("gpu_reads::tests::columns_of_snapshots"),
+    },
+    Mutation {
         name: "a key with a tombstone is contained",
         file: "src/store/inner.rs",
         find: "Some(meta) => Ok(!meta.is_tombstone()),",
@@ -1571,9 +1592,9 @@ pub const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         name: "the filter of a batch's changes forgets some",
-        file: "src/store/commit/key_writes.rs",
-        find: "            filter.0[word] |= 1 << bit;\n",
-        replacement: "            filter.0[word] = 1 << bit;\n",
+        file: "src/pool/hash_filter.rs",
+        find: "            part.words[nth] |= 1 << bit;\n",
+        replacement: "            part.words[nth] = 1 << bit;\n",
         suite: Suite::Unit("store::commit"),
     },
     Mutation {
@@ -1908,8 +1929,8 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "a group of several partitions does not block its keys in the hot cache",
         file: "src/store/partitions/commit.rs",
-        find: "    let _blocked = changes[0].state.shared.block_cached(finals);\n",
-        replacement: "    let _ = finals;\n",
+        find: "        Some(_) => finals.sum(),\n",
+        replacement: "        Some(_) => return Vec::from_iter(finals.map(|_| None)),\n",
         suite: Suite::Store("hot_cache"),
     },
     Mutation {
