@@ -409,6 +409,15 @@ fn columns_are_read_at_one_moment() {
     });
 }
 
+/// Tells a thread that others have ended, also if they panic.
+struct Ends<'f>(&'f AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
 /// Two keys always have the same value, or none. What a long column has of others is not older than what the one before had.
 #[test]
 fn columns_are_read_at_one_moment_beside_short_changes() {
@@ -459,6 +468,7 @@ fn columns_are_read_at_one_moment_beside_short_changes() {
                 }
             }
         });
+        let _ends = Ends(&has_ended);
         let mut versions = vec![0; 2 * PAIRS as usize];
         let mut values = ValueColumns::default();
         for round in 0..60 {
@@ -480,7 +490,6 @@ fn columns_are_read_at_one_moment_beside_short_changes() {
             let again = snapshot.get_columns(&keys).unwrap();
             assert_eq!(again, snapshot.get_columns(&keys).unwrap());
         }
-        has_ended.store(true, Ordering::Release);
     });
 }
 
