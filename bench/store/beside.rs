@@ -129,8 +129,7 @@ impl Run<'_> {
             all: latencies()?,
             slices: Vec::new(),
         };
-        let slices = self.plan.took.div_duration_f64(SLICE).ceil();
-        for _ in 0..slices as u32 {
+        for _ in 0..slices_in(self.plan.took) {
             measured
                 .slices
                 .push(Histogram::new_with_bounds(1, 10_000_000_000, 2)?);
@@ -145,8 +144,8 @@ impl Run<'_> {
             let took = start.elapsed();
             let nanos = u64::try_from(took.as_nanos())?;
             measured.all.saturating_record(nanos);
-            let slice = start.duration_since(self.began).div_duration_f64(SLICE);
-            if let Some(slice) = measured.slices.get_mut(slice as usize) {
+            let slice = slices_in(start.duration_since(self.began));
+            if let Some(slice) = measured.slices.get_mut(slice) {
                 slice.saturating_record(nanos);
             }
             requests += 1;
@@ -189,6 +188,12 @@ impl Run<'_> {
         }
         Ok(measured)
     }
+}
+
+/// Whole [slices](SLICE).
+fn slices_in(time: Duration) -> usize {
+    let slices = time.as_nanos() / SLICE.as_nanos();
+    usize::try_from(slices).unwrap_or(usize::MAX)
 }
 
 /// What another caller executes.
@@ -272,7 +277,7 @@ fn measure_one(
         get_kops: all.len() as f64 / took / 1e3,
         gets: Percentiles::of(&all),
         puts: Percentiles::of(&puts),
-        column_mops: (columns.len() as usize * plan.batch) as f64 / took / 1e6,
+        column_mops: columns.len() as f64 * plan.batch as f64 / took / 1e6,
         columns: Percentiles::of(&columns),
         hot_hits: hot_before
             .zip(store.hot_gets())
@@ -296,10 +301,9 @@ fn recovered(medians: &[f64]) -> Option<usize> {
     before.sort_by(f64::total_cmp);
     let usual = *before.get(before.len() / 2)?;
     let is_usual = |median: &f64| *median <= SETTLED_FACTOR * usual;
-    let found = after
+    after
         .windows(SETTLED_SLICES)
-        .position(|slices| slices.iter().all(is_usual));
-    found
+        .position(|slices| slices.iter().all(is_usual))
 }
 
 /// Measures a store of each kind under the plan, prints what comes of it, and draws it into a folder.
@@ -311,10 +315,13 @@ pub fn measure(
     (path, plots): (&Path, Option<&Path>),
     json: bool,
 ) -> Result<(), Failure> {
-    let engines = match plan.settings.engine {
-        Engine::Cpu => vec![(Engine::Cpu, "CPU")],
-        engine => vec![(Engine::Cpu, "CPU"), (engine, "GPU")],
-    };
+    let mut engines = vec![(Engine::Cpu, "CPU")];
+    match plan.settings.engine {
+        Engine::Cpu => {}
+        // It is the CPU where there is no GPU.
+        Engine::Auto => engines.push((Engine::Auto, "auto")),
+        engine => engines.push((engine, "GPU")),
+    }
     let mut caches = vec![(0, "")];
     if plan.settings.hot_cache > 0 {
         caches.push((plan.settings.hot_cache, ", hot cache"));

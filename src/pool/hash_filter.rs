@@ -37,7 +37,7 @@ impl Part {
     fn bit(&self, hash: u64) -> (usize, u64) {
         let bits = u64::from(u64::BITS);
         let last = self.words.len() as u64 - 1;
-        let nth = usize::try_from(hash / bits & last).expect("less than the number of words");
+        let nth = usize::try_from((hash / bits) & last).expect("less than the number of words");
         (nth, hash % bits)
     }
 }
