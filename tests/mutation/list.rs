@@ -1120,7 +1120,7 @@ pub const MUTATIONS: &[Mutation] = &[
         name: "a column that a GPU reads of a snapshot has what its keys have now",
         file: "src/store/partitions/gpu_columns.rs",
         find: "                self.see(part.len(), key, snapshot, read, &mut part)?;\n",
-        replacement: "                let _ = (key, snapshot, read?);\n",
+        replacement: "                let _ = (|nth: usize| key(nth), snapshot, read?);\n",
         suite: Suite::Emulated("gpu_reads::tests::columns_of_snapshots"),
     },
     Mutation {
