@@ -14,6 +14,7 @@ use serde::Serialize;
 
 use crate::chart::{Axis, Chart, Line, Scale};
 use crate::distribution::{Distribution, Law};
+use crate::drive::{histogram, join};
 use crate::gphash::{Call, Gphash};
 use crate::plan::{Draw, Workload};
 use crate::plot::decimal;
@@ -69,7 +70,7 @@ struct Row {
     /// Milliseconds until gets were as before, when other records had become hot; nothing if they never were.
     recovered_ms: Option<f64>,
     #[serde(skip)]
-    of_gets: Option<Latencies>,
+    of_gets: Latencies,
 }
 
 /// Microseconds.
@@ -126,7 +127,7 @@ impl Run<'_> {
         let distribution = Distribution::new(Law::Zipfian, records, self.plan.theta);
         let mut random = SmallRng::seed_from_u64(seed);
         let mut measured = Single {
-            all: latencies()?,
+            all: histogram()?,
             slices: Vec::new(),
         };
         for _ in 0..slices_in(self.plan.took) {
@@ -175,7 +176,7 @@ impl Run<'_> {
 
     /// Columns, until the time is over or this says so.
     fn columns(&self, columns: &[Vec<Call>], ends: &AtomicBool) -> Result<Latencies, Failure> {
-        let mut measured = latencies()?;
+        let mut measured = histogram()?;
         for calls in columns.iter().cycle() {
             if ends.load(Ordering::Relaxed) || self.is_over() {
                 break;
@@ -223,11 +224,6 @@ impl Other {
     }
 }
 
-/// Three digits, from 1 ns to 100 s.
-fn latencies() -> Result<Latencies, Failure> {
-    Ok(Histogram::new_with_bounds(1, 100_000_000_000, 3)?)
-}
-
 /// One measurement: gets of so many threads, and puts of one if there are any.
 fn measure_one(
     plan: &Plan,
@@ -257,7 +253,7 @@ fn measure_one(
         Ok::<_, Failure>((gets?, puts?, columns?))
     })?;
     let took = run.began.elapsed().as_secs_f64();
-    let mut all = latencies()?;
+    let mut all = histogram()?;
     let mut medians = Vec::new();
     for single in &gets {
         all.add(&single.all)?;
@@ -269,8 +265,8 @@ fn measure_one(
         }
         medians.push(of_slice.value_at_percentile(50.0) as f64);
     }
-    let columns = columns.map_or_else(latencies, Ok)?;
-    let puts = puts.map_or_else(latencies, |puts| Ok(puts.all))?;
+    let columns = columns.map_or_else(histogram, Ok)?;
+    let puts = puts.map_or_else(histogram, |puts| Ok(puts.all))?;
     Ok(Row {
         store: name.to_owned(),
         beside: other.map_or("-".into(), |other| other.name.clone()),
@@ -283,14 +279,8 @@ fn measure_one(
             .zip(store.hot_gets())
             .and_then(|(before, after): (HotGets, HotGets)| after.share_since(before)),
         recovered_ms: recovered(&medians).map(|slices| slices as f64 * SLICE.as_secs_f64() * 1e3),
-        of_gets: Some(if threads > 0 { all } else { columns }),
+        of_gets: if threads > 0 { all } else { columns },
     })
-}
-
-fn join<T>(thread: std::thread::ScopedJoinHandle<Result<T, Failure>>) -> Result<T, Failure> {
-    thread
-        .join()
-        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// How many slices behind the middle the medians are as they were before it.
@@ -437,8 +427,8 @@ fn draw(rows: &[Row], folder: &Path) -> Result<(), Failure> {
     let mut stores: Vec<&str> = rows.iter().map(|row| row.store.as_str()).collect();
     stores.dedup();
     let line = |row: &Row| {
-        let latencies = row.of_gets.as_ref()?;
-        let values = latencies
+        let values = row
+            .of_gets
             .iter_quantiles(10)
             .take_while(|value| value.percentile() < 99.995);
         Some(Line {

@@ -4,6 +4,7 @@
 //! and the answers of the last ones are looked at, which all threads do at the same time.
 
 use std::sync::Barrier;
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
@@ -122,14 +123,7 @@ pub fn drive<T: Target>(
             .enumerate()
             .map(|(nth, operations)| scope.spawn(move || run(nth, operations)))
             .collect();
-        running
-            .into_iter()
-            .map(|thread| {
-                thread
-                    .join()
-                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            })
-            .collect::<Result<_, _>>()
+        running.into_iter().map(join).collect::<Result<_, _>>()
     })?;
     let mut measured = Measured {
         operations: plan.iter().map(|operations| operations.len() as u64).sum(),
@@ -144,8 +138,15 @@ pub fn drive<T: Target>(
 }
 
 /// Three digits, from 1 ns to 100 s.
-fn histogram() -> Result<Histogram<u64>, Failure> {
+pub fn histogram() -> Result<Histogram<u64>, Failure> {
     Ok(Histogram::new_with_bounds(1, 100_000_000_000, 3)?)
+}
+
+/// What a thread has come to; its panic is the caller's.
+pub fn join<T>(thread: ScopedJoinHandle<T>) -> T {
+    thread
+        .join()
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// Returns at a time, or at once if it has passed. Sleeps are late, so the end is waited out awake.

@@ -1119,8 +1119,8 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "a column that a GPU reads of a snapshot has what its keys have now",
         file: "src/store/partitions/gpu_columns.rs",
-        find: "                self.see(part.len(), key, snapshot, read, &mut part)?;\n",
-        replacement: "                let _ = (|nth: usize| key(nth), snapshot, read?);\n",
+        find: "                self.see(&numbers, key, snapshot, read, &mut part)?;\n",
+        replacement: "                let _ = (numbers, snapshot, read?);\n",
         suite: Suite::Emulated("gpu_reads::tests::columns_of_snapshots"),
     },
     Mutation {

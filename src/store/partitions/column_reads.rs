@@ -15,7 +15,6 @@ use crate::store::columns::{
 };
 use crate::store::commit::requests::Batch;
 use crate::store::inner::PARALLEL_LOOKUPS_MIN;
-use crate::width::low_byte;
 
 /// What is known of a position of a column before it is read: its value, or that it has none; `None` for nothing.
 pub(super) type Known<'v> = Option<Option<&'v [u8]>>;
@@ -99,33 +98,33 @@ impl Partitions {
         mut part: ValuesPart,
         snapshot: Option<u64>,
     ) -> Result<ValuesPart> {
-        let len = positions.len();
-        part.clear(len);
+        part.clear(positions.len());
         let key = |nth| keys.at(positions.start + nth);
-        let read = self.read(len, key, snapshot, |nth, value| part.set(nth, &value));
+        let numbers = self.numbers(positions.len(), key);
+        let read = self.read(&numbers, key, snapshot, |nth, value| part.set(nth, &value));
         match snapshot {
-            Some(snapshot) => self.see(len, key, snapshot, read, &mut part)?,
+            Some(snapshot) => self.see(&numbers, key, snapshot, read, &mut part)?,
             None => read?,
         }
         Ok(part)
     }
 
-    /// Gives a part what a live snapshot sees, where that is not what the part was given since, if it was `given` that.
+    /// Gives a part, whose keys partitions of these numbers have, what a live snapshot sees, where that is not what the part was given since, if it was `given` that.
     ///
     /// # Errors
     /// As [`seen`](Self::seen).
     pub(super) fn see<'k>(
         &self,
-        len: usize,
+        numbers: &[u8],
         key: impl Fn(usize) -> &'k [u8] + Copy,
         snapshot: u64,
         given: Result<()>,
         part: &mut ValuesPart,
     ) -> Result<()> {
-        match self.seen(len, key, snapshot, given)? {
+        match self.seen(numbers, key, snapshot, given)? {
             Seen::Some(seen) => part.replace(&seen),
             Seen::All(values) => {
-                part.clear(len);
+                part.clear(numbers.len());
                 let values = values.iter().enumerate();
                 let values = values.filter_map(|(nth, value)| Some((nth, value.as_ref()?)));
                 values.for_each(|(nth, value)| part.set(nth, value));
@@ -186,19 +185,16 @@ impl Partitions {
         known: &KnownOf,
     ) -> Result<ValuesPart> {
         part.clear(positions.len());
-        let (mut numbers, mut asked) = (Vec::new(), Vec::new());
+        let mut asked = Vec::new();
         for (nth, known) in known(&positions).into_iter().enumerate() {
             match known {
                 Some(Some(value)) => part.set(nth, value),
                 Some(None) => {}
-                None => {
-                    let key = batch.key(positions.start + nth);
-                    numbers.push(low_byte(self.number_of(key) as u64));
-                    asked.push((nth, key));
-                }
+                None => asked.push((nth, batch.key(positions.start + nth))),
             }
         }
         let key = |of_asked: usize| asked[of_asked].1;
+        let numbers = self.numbers(asked.len(), key);
         let found = |of_asked: usize, value: Cow<'_, [u8]>| part.set(asked[of_asked].0, &value);
         self.read_tables(&numbers, key, found)?;
         Ok(part)

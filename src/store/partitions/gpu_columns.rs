@@ -148,7 +148,8 @@ impl Partitions {
         match snapshot {
             Some(snapshot) => {
                 let key = |nth| keys.at(first + nth);
-                self.see(part.len(), key, snapshot, read, &mut part)?;
+                let numbers = self.numbers(part.len(), key);
+                self.see(&numbers, key, snapshot, read, &mut part)?;
             }
             None => read?,
         }

@@ -95,13 +95,14 @@ impl Partitions {
     fn lookup(&self, keys: &[&[u8]], snapshot: Option<u64>, is_shared: bool) -> Result<Vec<Value>> {
         let read = |keys: &[&[u8]]| -> Result<Vec<Value>> {
             let mut values = vec![None; keys.len()];
-            let (len, key) = (keys.len(), |nth: usize| keys[nth]);
+            let key = |nth: usize| keys[nth];
+            let numbers = self.numbers(keys.len(), key);
             let found = |nth: usize, value: Cow<'_, [u8]>| values[nth] = Some(value.into_owned());
-            let read = self.read(len, key, snapshot, found);
+            let read = self.read(&numbers, key, snapshot, found);
             let Some(snapshot) = snapshot else {
                 return read.map(|()| values);
             };
-            match self.seen(len, key, snapshot, read)? {
+            match self.seen(&numbers, key, snapshot, read)? {
                 Seen::Some(seen) => seen
                     .into_iter()
                     .for_each(|(nth, value)| values[nth] = value),
@@ -120,27 +121,31 @@ impl Partitions {
         Ok(values)
     }
 
-    /// Gives `found` position and value of each of `len` keys that has one: the newest one or, with a live snapshot, that of
-    /// its moment or of a later one. Then [`seen`](Self::seen) has what the snapshot sees.
+    /// The numbers of the partitions that have so many keys.
+    pub(super) fn numbers<'k>(&self, len: usize, key: impl Fn(usize) -> &'k [u8]) -> Vec<u8> {
+        let number = |nth| low_byte(self.number_of(key(nth)) as u64);
+        (0..len).map(number).collect()
+    }
+
+    /// Gives `found` position and value of each key that has one, of partitions of these numbers: the newest one or, with a
+    /// live snapshot, that of its moment or of a later one. Then [`seen`](Self::seen) has what the snapshot sees.
     pub(super) fn read<'k>(
         &self,
-        len: usize,
+        numbers: &[u8],
         key: impl Fn(usize) -> &'k [u8] + Copy,
         snapshot: Option<u64>,
         mut found: impl FnMut(usize, Cow<'_, [u8]>) + Send,
     ) -> Result<()> {
-        let number = |nth| low_byte(self.number_of(key(nth)) as u64);
-        let numbers: Vec<u8> = (0..len).map(number).collect();
         let published: Vec<Option<&Published>> = self
             .all()
             .iter()
             .map(|one| Some(&one.state.published).filter(|published| !published.is_quiet()))
             .collect();
         if published.iter().all(Option::is_none) {
-            return self.read_tables(&numbers, key, found);
+            return self.read_tables(numbers, key, found);
         }
         let moment = snapshot.unwrap_or(u64::MAX);
-        let mut asked: Vec<usize> = Vec::with_capacity(len);
+        let mut asked: Vec<usize> = Vec::with_capacity(numbers.len());
         for (nth, &number) in numbers.iter().enumerate() {
             let published = published[usize::from(number)];
             match published.and_then(|published| published.value(key(nth), moment)) {
@@ -154,17 +159,19 @@ impl Partitions {
         self.read_tables(&numbers, key, |nth, value| found(asked[nth], value))
     }
 
-    /// What a live snapshot sees of `len` keys, where that is not what tables have given since, if they have `given`.
+    /// What a live snapshot sees of keys of partitions of these numbers, where that is not what tables have given since, if they
+    /// have `given`.
     ///
     /// # Errors
     /// Those of the tables, unless it is damage that the snapshot does not see, and those of the files of old versions.
     pub(super) fn seen<'k>(
         &self,
-        len: usize,
+        numbers: &[u8],
         key: impl Fn(usize) -> &'k [u8] + Copy,
         snapshot: u64,
         given: Result<()>,
     ) -> Result<Seen> {
+        let len = numbers.len();
         if let Err(Error::Damaged { .. }) = given {
             let value = |nth| self.of(key(nth)).state.get_at(key(nth), snapshot);
             return (0..len).map(value).collect::<Result<_>>().map(Seen::All);
@@ -172,15 +179,10 @@ impl Partitions {
         given?;
         let mut seen: Vec<(usize, OldVersion)> = Vec::new();
         let states = self.all().iter().map(|one| &one.state);
-        let mut numbers: Vec<u8> = Vec::new();
         for (number, state) in (0..).zip(states) {
             let Some(old_versions) = state.old_versions_at(snapshot) else {
                 continue;
             };
-            if numbers.is_empty() {
-                let number = |nth| low_byte(self.number_of(key(nth)) as u64);
-                numbers.extend((0..len).map(number));
-            }
             let keys = (0..len).filter(|&nth| numbers[nth] == number);
             let version = |nth| Some((nth, old_versions.value(key(nth), snapshot)?.clone()));
             seen.extend(keys.filter_map(version));
