@@ -8,6 +8,7 @@ use gphash::store::{
     StoreOptions, ValueColumns, WriteBatch,
 };
 use gphash::{Domain, Error};
+use gphash_test_support::Ends;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
@@ -407,15 +408,6 @@ fn columns_are_read_at_one_moment() {
             newest = first;
         }
     });
-}
-
-/// Tells a thread that others have ended, also if they panic.
-struct Ends<'f>(&'f AtomicBool);
-
-impl Drop for Ends<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Release);
-    }
 }
 
 /// Two keys always have the same value, or none. What a long column has of others is not older than what the one before had.

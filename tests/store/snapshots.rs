@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use gphash::Error;
 use gphash::store::{Keys, Range, Snapshot, Store, StoreOptions, Transaction, WriteBatch};
+use gphash_test_support::Ends;
 use rayon::ThreadPoolBuilder;
 
 use super::disk::folders;
@@ -49,15 +50,6 @@ fn value_of_all(snapshot: &Snapshot, way: usize) -> u8 {
     assert!(values.windows(2).all(|pair| pair[0] == pair[1]));
     assert!(keys.iter().all(|key| snapshot.contains_key(key).unwrap()));
     values[0][0]
-}
-
-/// Tells other threads that it is over, also when a test fails.
-struct Ends<'a>(&'a AtomicBool);
-
-impl Drop for Ends<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 #[test]

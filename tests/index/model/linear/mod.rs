@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use gphash::{Index, Options};
-use gphash_test_support::setting;
+use gphash_test_support::{Ends, setting};
 use rand::RngExt;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
@@ -140,15 +140,6 @@ fn disturb(index: &Index<u64, Value>, is_over: &AtomicBool, shrinks: &AtomicUsiz
     }
 }
 
-/// Ends what goes on beside the threads, also when one of them has failed.
-struct End<'o>(&'o AtomicBool);
-
-impl Drop for End<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 /// One history on a new index, and how often that has shrunk.
 fn run(options: &Options, seed: u64) -> (History, usize) {
     let folder = folder();
@@ -160,7 +151,7 @@ fn run(options: &Options, seed: u64) -> (History, usize) {
     thread::scope(|scope| {
         let (index, clock, is_over, shrinks) = (&index, &clock, &is_over, &shrinks);
         scope.spawn(move || disturb(index, is_over, shrinks));
-        let _end = End(is_over);
+        let _ends = Ends(is_over);
         let threads: Vec<_> = (0..THREADS)
             .map(|number| {
                 scope.spawn(move || {
