@@ -57,7 +57,7 @@ struct CompactionStatus {
     u32 reserved;
 };
 
-// Blocks of a filter (src/lsm/sst/filter.rs).
+// Blocks of a filter (src/pool/bloom_filter.rs).
 struct FilterRange {
     u32 first;
     u32 blocks;

@@ -8,8 +8,9 @@ use crate::gpu::compaction::abi::{FilterRange, InputBlock, Use};
 use crate::gpu::compaction::{Compactor, NewBlocks, Plan, Task};
 use crate::lsm::header::HEADER;
 use crate::lsm::levels::{Levels, Output};
-use crate::lsm::sst::{BLOCK_BYTES, MadeBlock, Sst, common_prefix, filter_blocks, header};
+use crate::lsm::sst::{BLOCK_BYTES, MadeBlock, Sst, common_prefix, header};
 use crate::lsm::values::ValueUse;
+use crate::pool::bloom_filter;
 use crate::width::to_usize;
 
 /// Fewest bytes of an entry: four numbers.
@@ -100,7 +101,7 @@ pub fn merge<'l>(
     let mut first = 0;
     for file in &files {
         let entries = made[file.blocks.clone()].iter().map(|block| block.entries);
-        let blocks = u32::try_from(filter_blocks(entries.sum())).unwrap_or(u32::MAX);
+        let blocks = u32::try_from(bloom_filter::blocks_of(entries.sum())).unwrap_or(u32::MAX);
         filters.push(FilterRange { first, blocks });
         first = first.saturating_add(blocks);
     }

@@ -16,7 +16,6 @@
 mod block;
 mod check;
 mod data;
-mod filter;
 #[cfg(all(test, not(loom)))]
 mod forged_tests;
 mod index;
@@ -36,8 +35,6 @@ pub use check::Checked;
 #[cfg(feature = "cuda")]
 pub use data::common_prefix;
 pub use data::{BLOCK_BYTES, Block, Decoded};
-#[cfg(feature = "cuda")]
-pub use filter::blocks_of as filter_blocks;
 pub use reader::Sst;
 pub use salvage::Salvage;
 #[cfg(feature = "cuda")]

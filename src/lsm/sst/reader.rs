@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicBool, Ordering as Atomic};
 use super::block;
 use super::block::BLOCK_HEADER;
 use super::data::{Block, Decoded};
-use super::filter::Filter;
 use super::index::Index;
 use super::properties::Properties;
 use super::{FOOTER, FORMAT, Footer, VALUE_BYTES_MAX, damaged, header, name};
@@ -17,6 +16,7 @@ use crate::lsm::cache::{FileCache, FileKind};
 use crate::lsm::header::{HEADER, Header};
 use crate::lsm::values::{Value, ValueFile, ValueRef};
 use crate::pm::PmFile;
+use crate::pool::bloom_filter::Filter;
 use crate::width::to_usize;
 use crate::{Error, Result};
 

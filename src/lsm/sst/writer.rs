@@ -2,7 +2,6 @@
 
 use super::block;
 use super::data::{BLOCK_BYTES, Builder, counted_len};
-use super::filter::Filter;
 use super::index;
 use super::properties::Properties;
 use super::{Footer, INLINE_VALUE_BYTES_MAX, KEY_BYTES_MAX, header, key_hash};
@@ -12,6 +11,7 @@ use crate::lsm::header::Header;
 use crate::lsm::pieces::PieceWriter;
 use crate::lsm::values::Value;
 use crate::pm::Dir;
+use crate::pool::bloom_filter::Filter;
 #[cfg(feature = "cuda")]
 use crate::{lsm::values::ValueUse, width::to_usize};
 

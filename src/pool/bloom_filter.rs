@@ -1,4 +1,4 @@
-//! The filter of a file: says of a key that it is not there, and errs for about one in 200 that are not.
+//! The filter of a sorted file: says of a key that it is not there, and errs for about one in 200 that are not.
 //!
 //! It is a split-block Bloom filter (Putze, Sanders and Singler, 2007; that of Apache Parquet): blocks of eight words of
 //! 32 bits, in each of which a key has one bit. So a lookup reads one line of the cache, and keys come in any order, from
@@ -6,8 +6,6 @@
 //! word which bit.
 
 use bytemuck::{cast_slice, cast_slice_mut};
-
-use crate::width::{low_half, to_usize};
 
 /// Bits of the filter for each key.
 const BITS_PER_KEY: usize = 12;
@@ -87,9 +85,11 @@ impl Filter {
 #[inline]
 fn bits_of(hash: u64, blocks: usize) -> (usize, FilterBlock) {
     let block = ((hash >> 32) * blocks as u64) >> 32;
-    let low = low_half(hash);
+    let [a, b, c, d, ..] = hash.to_le_bytes();
+    let low = u32::from_le_bytes([a, b, c, d]);
     let bits = SALTS.map(|salt| 1 << (low.wrapping_mul(salt) >> 27));
-    (to_usize(block), bits)
+    let block = usize::try_from(block).expect("less than the number of blocks");
+    (block, bits)
 }
 
 #[cfg(test)]
