@@ -124,6 +124,11 @@ impl FromStr for Durability {
 /// The share of the memory budget that is for blocks of the files.
 const CACHE_SHARE: u64 = 8;
 
+/// The share of the memory budget that a segment of the log may be as long as, and what it may be if that is less: a
+/// recovery has some in memory.
+const SEGMENT_SHARE: u64 = 16;
+const LEAST_SEGMENT_MAX: u64 = 1 << 20;
+
 /// Most bytes of the log that are kept in memory until they are durable, and their share of the memory budget.
 const UNSYNCED_BYTES_MAX: u64 = 32 << 20;
 const UNSYNCED_SHARE: u64 = 16;
@@ -373,7 +378,8 @@ impl StoreOptions {
     }
 
     /// Bytes after which the log goes on in another file, at least [`MIN_SEGMENT`](Self::MIN_SEGMENT). A
-    /// longer record has a file of its own.
+    /// longer record has a file of its own. A recovery has two segments in memory. So with a
+    /// [memory budget](Self::memory_budget) none is longer than a sixteenth of that, or 1 MiB if that is more.
     ///
     /// Default: 64 MiB.
     #[must_use]
@@ -520,6 +526,10 @@ impl StoreOptions {
     /// Those of one of so many partitions.
     pub(super) fn of_partition(&self, partitions: u32) -> Self {
         let mut options = self.clone();
+        if let Some(budget) = self.memory_budget {
+            let most = (budget / SEGMENT_SHARE).max(LEAST_SEGMENT_MAX);
+            options.segment_bytes = self.segment_bytes.min(most);
+        }
         if partitions > 1 {
             let share = |all: u64| all.div_ceil(u64::from(partitions));
             options.index = options.index.share(partitions.into());

@@ -926,6 +926,27 @@ pub const MUTATIONS: &[Mutation] = &[
         suite: Suite::Unit("store::crash_tests"),
     },
     Mutation {
+        name: "what is deleted in a log leaves no tombstone for what has left the index since the opening",
+        file: "src/store/lifecycle/open.rs",
+        find: r"
+                || self.tiers.spill.version(),
+                |version, entry, sequence| self.change(version, (entry, sequence), false),",
+        replacement: r"
+                {
+                    let version = self.tiers.spill.version();
+                    move || version.clone()
+                },
+                |version, entry, sequence| self.change(version, (entry, sequence), false),",
+        suite: Suite::Store("replay"),
+    },
+    Mutation {
+        name: "nothing leaves the index while a log is replayed",
+        file: "src/store/lifecycle/open.rs",
+        find: "                    self.keep_within_budget();\n",
+        replacement: "",
+        suite: Suite::Store("replay"),
+    },
+    Mutation {
         name: "a long log stays although damage has cut it",
         file: "src/store/lifecycle/open.rs",
         find: "!manifest.complete || replay.is_cut ||",

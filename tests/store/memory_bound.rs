@@ -2,6 +2,7 @@
 //! on a disk, where the index is a private copy, and in memory, where it is shared. Each scenario has a process of
 //! its own, in which no other test counts.
 
+use std::process::{Command, exit};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -36,6 +37,9 @@ const VALUE_BYTES: usize = 2048;
 /// Sizes of values that come one after the other, up and down.
 const DRIFTING_BYTES: [usize; 6] = [100, 700, 5_000, 64 << 10, 2_500, 300];
 
+/// Rounds of values in the log of a process that dies.
+const LOGGED_ROUNDS: usize = 3;
+
 /// Keys that a transaction reads; most of them are not there.
 const READ_KEYS: usize = 600_000;
 
@@ -46,6 +50,10 @@ fn budget() -> usize {
 /// The most private bytes that a process may have.
 fn bound() -> u64 {
     (budget() + budget() / 4 + OTHER_BYTES + BATCH_BYTES) as u64
+}
+
+fn options() -> StoreOptions {
+    StoreOptions::new().memory_budget(budget() as u64)
 }
 
 fn key(nth: usize) -> Vec<u8> {
@@ -135,12 +143,38 @@ fn read_much(store: &Store) {
     }
 }
 
+/// Fills the log, and dies.
+fn die(store: &Store) -> ! {
+    for round in 0..LOGGED_ROUNDS {
+        put_round(store, items(), round, VALUE_BYTES);
+    }
+    for nth in (0..items()).step_by(7) {
+        store.delete(key(nth)).unwrap();
+    }
+    exit(0);
+}
+
+/// What another process has left is there, and was not in a checkpoint.
+fn check_after_death(store: &Store) {
+    let stats = store.stats();
+    println!("{} records replayed", stats.replayed_records);
+    assert!(stats.log_bytes > 2 * budget() as u64, "{stats:?}");
+    for nth in 0..items() {
+        let found = store.get(&key(nth)).unwrap();
+        let last = value(nth, LOGGED_ROUNDS - 1, VALUE_BYTES);
+        assert!(found == (nth % 7 > 0).then_some(last), "item {nth}");
+    }
+}
+
 fn run(scenario: &str, store: &Store) {
     if scenario == "drifting sizes" {
         for (round, len) in DRIFTING_BYTES.into_iter().enumerate() {
             put_round(store, budget() / len, round, len);
         }
         return;
+    }
+    if scenario == "replay" {
+        return check_after_death(store);
     }
     put_round(store, items(), 0, VALUE_BYTES);
     match scenario {
@@ -157,8 +191,16 @@ fn child_stays_below_the_bound() {
     let (Some(scenario), Some(path)) = (setting::<String>(SCENARIO), std::env::var_os(PATH)) else {
         return;
     };
-    let options = StoreOptions::new().memory_budget(budget() as u64);
-    let store = Store::open(path, &options).unwrap();
+    let open = || Store::open(&path, &options()).unwrap();
+    match &scenario[..] {
+        "death" => die(&open()),
+        "replay" => {
+            let mut other = Command::new(std::env::current_exe().unwrap());
+            let other = other.args([CHILD, "--exact"]).env(SCENARIO, "death");
+            assert!(other.status().unwrap().success());
+        }
+        _ => {}
+    }
     let (most, has_ended) = (AtomicU64::new(0), AtomicBool::new(false));
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -167,10 +209,11 @@ fn child_stays_below_the_bound() {
                 std::thread::sleep(Duration::from_millis(1));
             }
         });
+        let store = open();
         run(&scenario, &store);
         has_ended.store(true, Ordering::Relaxed);
+        store.close().unwrap();
     });
-    store.close().unwrap();
     let most = most.into_inner();
     println!("{scenario}: {} MiB of {}", most >> 20, bound() >> 20);
     assert!(most <= bound(), "{scenario}: {most} bytes");
@@ -204,4 +247,9 @@ fn held_transaction_stays_below_the_bound() {
 #[test]
 fn transaction_that_reads_much_stays_below_the_bound() {
     check("reads");
+}
+
+#[test]
+fn replay_of_a_long_log_stays_below_the_bound() {
+    check("replay");
 }

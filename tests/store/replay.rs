@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use gphash::store::{Store, StoreOptions};
+use gphash::store::{Store, StoreOptions, WriteBatch};
 use gphash::{Domain, Error, ReportState};
 
 use super::disk::{copy, folders};
@@ -86,6 +86,43 @@ fn log_that_is_short_stays_until_a_write() {
     assert_eq!(store.stats().replayed_records, 0);
     assert_eq!(store.stats().log_bytes, 0);
     assert_eq!(store.get(b"key").unwrap().unwrap(), b"value");
+}
+
+/// What was put leaves the index while the rest is replayed, and what is deleted then stays so.
+#[test]
+fn items_leave_while_a_log_is_replayed() {
+    let within = options().memory_budget(StoreOptions::MIN_BUDGET);
+    for folder in folders() {
+        let mut model = Model::new();
+        for life in 0..4u8 {
+            let place = |name| folder.path().join(format!("{name} {life}"));
+            // Without a budget nothing leaves before.
+            let store = Store::open(place("open"), &options()).unwrap();
+            let mut put = WriteBatch::new();
+            for nth in 0..=u8::MAX {
+                let (key, value) = (vec![b'k', nth], vec![life; 700]);
+                put.put(key.clone(), value.clone());
+                model.insert(key, value);
+            }
+            store.write(put).unwrap();
+            // In a segment of its own.
+            let mut deleted = WriteBatch::new();
+            for nth in (life..=u8::MAX).step_by(5) {
+                deleted.delete([b'k', nth]);
+                model.remove(&[b'k', nth][..]);
+            }
+            store.write(deleted).unwrap();
+            copy(&place("open"), &place("left"));
+            let store = Store::open(place("left"), &within).unwrap();
+            let stats = store.stats();
+            assert!(stats.items_evicted > 128, "{stats:?}");
+            assert_eq!(stats.replayed_records, 2);
+            assert_eq!(contents(&store), model, "life {life}");
+            store.close().unwrap();
+            let next = folder.path().join(format!("open {}", life + 1));
+            fs::rename(place("left"), next).unwrap();
+        }
+    }
 }
 
 #[test]

@@ -50,11 +50,7 @@ impl StoreInner {
     }
 
     fn hold(&self, bytes: u64, purpose: Purpose) -> Result<()> {
-        let held = self.tiers.hold(&self.store_dir, bytes, purpose);
-        if purpose != Purpose::Deletion && is_full(&held) {
-            self.store_dir.reserve().set_tight();
-        }
-        held
+        self.tiers.hold(&self.store_dir, bytes, purpose)
     }
 
     /// Sees to it that the disk has room for what needs `need` in the index and `more` bytes beside it, and
@@ -71,16 +67,6 @@ impl StoreInner {
                 return Ok(());
             }
         }
-    }
-
-    /// Sees to it that the disk has room for so many bytes of files that items leave the index for, for what is added
-    /// meanwhile, and for deleting all afterwards.
-    ///
-    /// # Errors
-    /// [`Error::NoSpace`](crate::Error::NoSpace) and the like.
-    pub(in crate::store) fn hold_to_evict(&self, files: u64) -> Result<()> {
-        let bytes = self.tiers.to_keep_free(&Need::default(), files);
-        self.hold(bytes, Purpose::Eviction { files })
     }
 
     /// Sees to it that the disk has room for a group of changes before they go into the log; gives what of

@@ -26,14 +26,6 @@ pub fn close_all(states: Vec<StoreInner>) -> Result<()> {
 }
 
 impl StoreInner {
-    /// Notes in the index which manifest there is, and up to which request it has all.
-    pub(in crate::store) fn mark(&self, sequence: Option<u64>) {
-        let manifest = self.store_dir.manifest();
-        self.tiers
-            .table
-            .mark(manifest.store_id, sequence, manifest.generation);
-    }
-
     /// Begins a checkpoint. No change runs beside it.
     pub(in crate::store) fn begin_checkpoint(&self) -> Result<()> {
         let stalls = &self.shared.metrics.checkpoint_stalls;
@@ -48,7 +40,7 @@ impl StoreInner {
         if finished.is_err() {
             self.log_again()?;
         }
-        self.mark(Some(sealed.sequence));
+        self.tiers.mark(&self.store_dir, Some(sealed.sequence));
         self.store_dir.with_room(Room::ALL, || {
             let begun = self.tiers.table.begin_sync();
             begun.inspect_err(|_| self.tiers.table.trim())

@@ -18,10 +18,13 @@ use crate::hot_cache::access_counts::{AccessCounts, EvictionCut, Histogram};
 use crate::lsm::{Entry, Value};
 use crate::store::Partition;
 use crate::store::commit::queue::Work;
+use crate::store::files::dir::StoreDir;
 use crate::store::files::reserve;
+use crate::store::files::reserve::Purpose;
 use crate::store::inner::StoreInner;
 use crate::store::resident::budget::Budget;
-use crate::store::resident::tiers::EntryMeta;
+use crate::store::resident::tiers::{EntryMeta, TieredItems};
+use crate::store::shared::Shared;
 use crate::table::room::Need;
 use crate::width::to_usize;
 use crate::{Error, Result, heap};
@@ -246,13 +249,14 @@ impl Partition {
     /// # Errors
     /// Those of the files and of the log: then items stay.
     pub fn keep_within_budget(self: &Arc<Self>) -> Result<()> {
-        let Some(budget) = &self.state.budget else {
+        let Some(eviction) = self.state.eviction() else {
             return Ok(());
         };
+        let budget = eviction.budget;
         let mut before = budget.stalls_before.lock();
         let stalls = budget.stalls.count();
         let is_pressed = std::mem::replace(&mut *before, stalls) != stalls;
-        let kept = self.keep_within(budget, is_pressed);
+        let kept = self.keep_within(&eviction, is_pressed);
         let kept = kept.and_then(|()| self.give_room_back(budget));
         budget.fails.store(kept.is_err(), Ordering::Relaxed);
         budget.has_left.notify_all();
@@ -273,7 +277,7 @@ impl Partition {
         Ok(())
     }
 
-    fn keep_within(self: &Arc<Self>, budget: &Budget, is_pressed: bool) -> Result<()> {
+    fn keep_within(self: &Arc<Self>, eviction: &Eviction, is_pressed: bool) -> Result<()> {
         let state = &self.state;
         let promotable = state.tiers.take_promotable();
         if !promotable.is_empty()
@@ -281,45 +285,74 @@ impl Partition {
         {
             tracing::warn!(%error, "items that are read again stay below the index");
         }
-        let table = &state.tiers.table;
-        let limit = budget.limit(&state.tiers);
+        eviction.make_room(
+            is_pressed,
+            || state.begin_eviction(),
+            |items| {
+                let item = |(key, stamp): &(&[u8], EntryMeta)| (key.to_vec(), *stamp);
+                self.submit(Work::Evict(items.iter().map(item).collect()))?;
+                eviction.budget.has_left.notify_all();
+                Ok(())
+            },
+        )
+    }
+}
+
+/// What items leave with: their table, the files below it, and what all partitions share.
+pub struct Eviction<'s> {
+    pub tiers: &'s TieredItems,
+    pub budget: &'s Budget,
+    pub store_dir: &'s StoreDir,
+    pub shared: &'s Shared,
+}
+
+impl Eviction<'_> {
+    /// Lets items leave if records take more than they may, until they take a quarter less, or half if changes have
+    /// waited for that. While there is what `begin` gives, deletions leave tombstones. `remove` takes items out of the
+    /// table, unless they have changed.
+    ///
+    /// # Errors
+    /// Those of the files, of the log and of `remove`: then items stay.
+    pub fn make_room<G>(
+        &self,
+        is_pressed: bool,
+        begin: impl Fn() -> G,
+        mut remove: impl FnMut(&[(&[u8], EntryMeta)]) -> Result<()>,
+    ) -> Result<()> {
+        let limit = self.budget.limit(self.tiers);
         // Each round leaves a run of files, however few leave. Where changes wait for that, more do.
         let least = match is_pressed {
             true => limit / 2,
             false => limit - limit / 4,
         };
-        let mut used = table.record_bytes();
+        let mut used = self.tiers.table.record_bytes();
         if used <= limit {
             return Ok(());
         }
         while used > least {
             // Else each deletion meanwhile would leave a tombstone for nothing.
-            state.hold_to_evict(0)?;
-            let cold = state.cold_items(used - least, used)?;
+            self.hold(0)?;
+            let cold = self.cold_items(used - least, used)?;
             if cold.items.is_empty() {
                 return Ok(());
             }
             let chunk = (limit / CHUNK_SHARE).clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX);
-            for chunk in cold.chunks(chunk, &state.tiers.spill.cuts()) {
+            for chunk in cold.chunks(chunk, &self.tiers.spill.cuts()) {
                 let batch = {
-                    let _guard = state.begin_eviction();
-                    let batch = state.copy(&cold, chunk)?;
-                    state.spill(&batch)?;
+                    let _guard = begin();
+                    let batch = self.copy(&cold, chunk)?;
+                    self.spill(&batch)?;
                     batch
                 };
                 // Else what files are written with would stay with each thread, beside a full table.
                 heap::release_free();
                 let items: Vec<_> = batch.items().collect();
-                for slice in items.chunks(SLICE_ITEMS) {
-                    let item = |(key, stamp): &(&[u8], EntryMeta)| (key.to_vec(), *stamp);
-                    self.submit(Work::Evict(slice.iter().map(item).collect()))?;
-                    budget.has_left.notify_all();
-                }
-                budget
+                items.chunks(SLICE_ITEMS).try_for_each(&mut remove)?;
+                self.budget
                     .items_evicted
                     .fetch_add(items.len() as u64, Ordering::Relaxed);
             }
-            let now = table.record_bytes();
+            let now = self.tiers.table.record_bytes();
             if now >= used {
                 // Others bring as much; what was read long ago counts less now.
                 break;
@@ -327,6 +360,14 @@ impl Partition {
             used = now;
         }
         Ok(())
+    }
+
+    /// Sees to it that the disk has room for so many bytes of files, for what is added meanwhile, and for deleting all
+    /// afterwards.
+    fn hold(&self, files: u64) -> Result<()> {
+        let bytes = self.tiers.to_keep_free(&Need::default(), files);
+        let purpose = Purpose::Eviction { files };
+        self.tiers.hold(self.store_dir, bytes, purpose)
     }
 }
 
@@ -344,6 +385,16 @@ impl Drop for EvictionGuard<'_> {
 }
 
 impl StoreInner {
+    /// How items leave the table, if it has a budget.
+    fn eviction(&self) -> Option<Eviction<'_>> {
+        Some(Eviction {
+            tiers: &self.tiers,
+            budget: self.budget.as_ref()?,
+            store_dir: &self.store_dir,
+            shared: &self.shared,
+        })
+    }
+
     fn begin_eviction(&self) -> EvictionGuard<'_> {
         let _evicting = self.evicting.lock();
         self.applying().is_evicting = true;
@@ -352,7 +403,9 @@ impl StoreInner {
             _evicting,
         }
     }
+}
 
+impl Eviction<'_> {
     /// Threads for these items.
     fn threads_for(&self, items: &[ColdItem]) -> usize {
         let apart_min = self.tiers.spill.value_bytes_min() as u64;
@@ -391,7 +444,7 @@ impl StoreInner {
     /// # Errors
     /// What the operating system answers, and those of the log.
     fn cold_items(&self, bytes: u64, used: u64) -> Result<ColdItems> {
-        let (Some(access_counts), Some(budget)) = (&self.tiers.access_counts, &self.budget) else {
+        let Some(access_counts) = &self.tiers.access_counts else {
             let keys = self.map(0)?;
             return Ok(ColdItems {
                 keys,
@@ -400,7 +453,7 @@ impl StoreInner {
         };
         let threads = self.eviction_threads(bytes);
         let pool = &self.shared.threads.eviction;
-        let most = budget.limit(&self.tiers) / KEYS_SHARE;
+        let most = self.budget.limit(&self.tiers) / KEYS_SHARE;
         let room = to_usize(most.clamp(KEY_BYTES_MIN, KEY_BYTES_MAX)) / threads;
         let mut keys = self.map(threads * room)?;
         let table = &self.tiers.table;
@@ -410,7 +463,7 @@ impl StoreInner {
         let turn = buckets.end - buckets.start;
         let stride = (turn / SAMPLED_STRIDES).clamp(1, STRIDE_BUCKETS_MAX);
         let strides = turn.div_ceil(stride);
-        let hand = budget.hand.load(Ordering::Relaxed);
+        let hand = self.budget.hand.load(Ordering::Relaxed);
         let (passed, damaged) = (AtomicU64::new(0), Mutex::new(None));
         let collect = |mut collector: Collector<'_>| {
             // Bytes, not items: cold ones may be much longer than others.
@@ -447,7 +500,7 @@ impl StoreInner {
         let items = pool.map(collectors.collect(), collect).concat();
         note_damaged(damaged.into_inner());
         let next = (hand + passed.into_inner()) % strides;
-        budget.hand.store(next, Ordering::Relaxed);
+        self.budget.hand.store(next, Ordering::Relaxed);
         access_counts.age();
         let mut cold = ColdItems { keys, items };
         pool.install(|| cold.sort());
@@ -532,13 +585,13 @@ impl StoreInner {
         // A file is about as long as what it holds.
         let files = bytes + bytes / 8 + reserve::ROOM_AFTER_DELETION_BYTES;
         self.tiers.note_leaving(need);
-        self.hold_to_evict(files)?;
+        self.hold(files)?;
         self.store_dir.reserve().release(files);
-        let pool = &self.shared.threads.eviction;
         let parts = batch.parts.iter().map(|part| batch.entries(part));
+        let pool = &self.shared.threads.eviction;
         self.tiers.spill.add(pool, parts.collect())?;
         // Before an item leaves that is nowhere but in a file of this manifest.
-        self.mark(None);
+        self.tiers.mark(self.store_dir, None);
         Ok(())
     }
 }

@@ -20,6 +20,7 @@ use crate::store::files::manifest::Manifest;
 use crate::store::files::reserve;
 use crate::store::files::reserve::Purpose;
 use crate::store::inner::{Applying, StoreInner};
+use crate::store::lifecycle::eviction::Eviction;
 use crate::store::lifecycle::groups::{decide, takes_older};
 use crate::store::mvcc::published::Published;
 use crate::store::mvcc::spill_file::VersionSpill;
@@ -78,7 +79,8 @@ struct Replayer<'o> {
     store_dir: &'o StoreDir,
     tiers: &'o TieredItems,
     replay: &'o Replay,
-    version: &'o LsmVersion,
+    /// How items leave the table, if it has a budget.
+    eviction: Option<Eviction<'o>>,
     /// The index has all requests up to this one, whatever the log has.
     reached: u64,
     progress: Progress<'o>,
@@ -95,8 +97,13 @@ impl Replayer<'_> {
         let mut done = held.and_then(|()| {
             self.replay.run(
                 self.progress,
-                |entry, sequence| self.change(entry, sequence, false),
-                |changes| self.apply(changes),
+                || self.tiers.spill.version(),
+                |version, entry, sequence| self.change(version, (entry, sequence), false),
+                |changes| {
+                    self.apply(changes)?;
+                    self.keep_within_budget();
+                    Ok(())
+                },
             )
         });
         if is_full(&done) {
@@ -110,13 +117,31 @@ impl Replayer<'_> {
         done
     }
 
-    fn change<'e>(&self, entry: Entry<'e>, sequence: u64, precisely: bool) -> Option<Mutation<'e>> {
+    /// Lets items leave the table, as they would have left it. The files that they leave for are not those by which
+    /// changes were made of entries, so nothing of these may be left to apply.
+    fn keep_within_budget(&self) {
+        let Some(eviction) = &self.eviction else {
+            return;
+        };
+        let remove = |items: &[(&[u8], _)]| self.apply(&self.tiers.removals(items)?);
+        if let Err(error) = eviction.make_room(false, || (), remove) {
+            tracing::warn!(%error, "the index goes beyond its budget");
+        }
+        self.tiers.note_leaving(Need::default());
+    }
+
+    fn change<'e>(
+        &self,
+        version: &LsmVersion,
+        (entry, sequence): (Entry<'e>, u64),
+        precisely: bool,
+    ) -> Option<Mutation<'e>> {
         let is_there =
             self.replay.is_cut && self.tiers.has_newer(entry.key, sequence, self.reached);
         (!is_there).then(|| {
             (self.seen)(entry.key);
             self.tiers
-                .change(self.version, &entry, sequence, (false, precisely))
+                .change(version, &entry, sequence, (false, precisely))
         })
     }
 
@@ -145,7 +170,8 @@ impl Replayer<'_> {
         };
         self.replay.run(
             &|_, _| (),
-            |entry, sequence| {
+            || (),
+            |(), entry, sequence| {
                 note(entry.key, sequence);
                 None
             },
@@ -155,10 +181,12 @@ impl Replayer<'_> {
         for are_deleted in [true, false] {
             self.replay.run(
                 self.progress,
-                |entry, sequence| {
+                || self.tiers.spill.version(),
+                |version, entry, sequence| {
                     let is_due = entry.value.is_none() == are_deleted
                         && last.get(entry.key) == Some(&sequence);
-                    is_due.then(|| self.change(entry, sequence, true)).flatten()
+                    let change = || self.change(version, (entry, sequence), true);
+                    is_due.then(change).flatten()
                 },
                 |changes| {
                     let mut parts = changes.chunks(SMALL_PART);
@@ -302,7 +330,13 @@ fn open_in(
     )?;
     let keeper = Worker::new("gphash-store-table");
     let tiers = TieredItems::new(table, spill, options.table_budget(), keeper.clone());
-    let version = tiers.spill.version();
+    let budget = options
+        .table_budget()
+        .map(|bytes| Budget::new(bytes, keeper));
+    // What a log that was cut has may be older than what the table has, which is what tells.
+    let evicting = budget
+        .as_ref()
+        .filter(|_| !replay.is_cut && !options.takes_older);
     let reached = match store_dir.marked() {
         // What the log has no longer, index and files may have; no number is given twice.
         Ok(Some(mark)) if replay.is_cut || options.takes_older => mark.sequence,
@@ -312,7 +346,12 @@ fn open_in(
         store_dir: &store_dir,
         tiers: &tiers,
         replay: &replay,
-        version: &version,
+        eviction: evicting.map(|budget| Eviction {
+            tiers: &tiers,
+            budget,
+            store_dir: &store_dir,
+            shared,
+        }),
         reached,
         progress,
         seen,
@@ -330,6 +369,7 @@ fn open_in(
         }
         applied?;
     }
+    let version = tiers.spill.version();
     if replay.is_cut || options.takes_older {
         replay.next = replay
             .next
@@ -348,9 +388,7 @@ fn open_in(
         version_spill: options
             .memory_budget
             .map(|bytes| VersionSpill::new(store_dir.root().clone(), bytes)),
-        budget: options
-            .table_budget()
-            .map(|bytes| Budget::new(bytes, keeper)),
+        budget,
         log,
         store_dir,
         operator: options.merge_operator.clone(),
@@ -412,9 +450,7 @@ fn log_after(
     // replay the log, which may as well be replayed again. The next checkpoint takes its place.
     if !manifest.complete || replay.is_cut || replay.has_tail {
         let sequence = Some(replay.next - 1);
-        tiers
-            .table
-            .mark(manifest.store_id, sequence, manifest.generation);
+        tiers.mark(store_dir, sequence);
         store_dir.with_room(Room::ALL, || tiers.table.sync())?;
         log.begin_segment(|manifest| {
             manifest.complete = true;

@@ -73,12 +73,15 @@ impl TieredItems {
     /// # Errors
     /// [`Error::NoSpace`](crate::Error::NoSpace) and the like.
     pub fn hold(&self, store_dir: &StoreDir, bytes: u64, purpose: Purpose) -> Result<()> {
-        let held = store_dir.hold(bytes, purpose);
-        if !is_full(&held) {
-            return held;
+        let mut held = store_dir.hold(bytes, purpose);
+        if is_full(&held) {
+            self.table.trim();
+            held = store_dir.hold(bytes, purpose);
         }
-        self.table.trim();
-        store_dir.hold(bytes, purpose)
+        if purpose != Purpose::Deletion && is_full(&held) {
+            store_dir.reserve().set_tight();
+        }
+        held
     }
 
     /// What the index needs for changes.

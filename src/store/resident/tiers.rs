@@ -15,6 +15,7 @@ use crate::index::bytes::BytesIndex;
 use crate::lsm::{LsmVersion, Spill};
 use crate::pool::parallel;
 use crate::pool::worker::Worker;
+use crate::store::files::dir::StoreDir;
 use crate::store::mvcc::old_versions::Value;
 use crate::store::threads::PARALLEL_REQUESTS_MIN;
 use crate::store::wal::record::Entry;
@@ -145,6 +146,13 @@ impl TieredItems {
             read_below: AtomicU64::new(0),
             tombstones: Tombstones::default(),
         }
+    }
+
+    /// Notes in the table which manifest there is, and up to which request it has all.
+    pub fn mark(&self, store_dir: &StoreDir, sequence: Option<u64>) {
+        let manifest = store_dir.manifest();
+        self.table
+            .mark(manifest.store_id, sequence, manifest.generation);
     }
 
     /// How many keys there are; tombstones and items that are in several places count, too.

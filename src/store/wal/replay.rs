@@ -179,15 +179,17 @@ impl Replay {
     }
 
     /// Replays the records of a log that is [durable](Self::make_durable), in order. `change` makes
-    /// a mutation, or nothing, of each entry and its sequence number. `apply` gets the mutations of
-    /// one segment after the other. `progress` gets the bytes read, and all bytes.
+    /// a mutation, or nothing, of each entry and its sequence number. It gets what `begin` has given, which is called
+    /// for each segment once those before it are applied. `apply` gets the mutations of one segment after the other.
+    /// `progress` gets the bytes read, and all bytes.
     ///
     /// # Errors
     /// What `apply` and the operating system answer.
-    pub fn run(
+    pub fn run<S: Sync>(
         &self,
         progress: &(dyn Fn(u64, u64) + Sync),
-        change: impl for<'e> Fn(Entry<'e>, u64) -> Option<Mutation<'e>> + Sync,
+        begin: impl Fn() -> S,
+        change: impl for<'e> Fn(&S, Entry<'e>, u64) -> Option<Mutation<'e>> + Sync,
         mut apply: impl FnMut(&[Mutation]) -> Result<()> + Send,
     ) -> Result<()> {
         let all = self.len()?;
@@ -199,7 +201,9 @@ impl Replay {
         let mut spare = Vec::new();
         for (nth, replayed) in self.segments.iter().enumerate() {
             let Some(this) = loaded.take() else { break };
-            let changes = this.entries(&replayed.segment, replayed.count, &change)?;
+            let begun = begin();
+            let each = |entry, sequence| change(&begun, entry, sequence);
+            let changes = this.entries(&replayed.segment, replayed.count, each)?;
             let changes: Vec<Mutation<'_>> = changes.into_iter().flatten().collect();
             let next = self.segments.get(nth + 1);
             let (applied, next) = rayon::join(

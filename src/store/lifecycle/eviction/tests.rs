@@ -15,17 +15,21 @@ fn store(dir: &tempfile::TempDir) -> Store {
     Store::open(dir.path().join("store"), &options).unwrap()
 }
 
+fn eviction(store: &Store) -> Eviction<'_> {
+    store.state().eviction().unwrap()
+}
+
 /// Lets all items leave, and calls `meanwhile` when they are found, when they are copied, and when files have them.
 fn evict(store: &Store, meanwhile: impl Fn(&str)) {
     let state = store.state();
     let used = state.tiers.table.record_bytes();
-    let cold = state.cold_items(used, used).unwrap();
+    let cold = eviction(store).cold_items(used, used).unwrap();
     meanwhile("found");
     let batch = {
         let _guard = state.begin_eviction();
-        let batch = state.copy(&cold, 0..cold.items.len()).unwrap();
+        let batch = eviction(store).copy(&cold, 0..cold.items.len()).unwrap();
         meanwhile("copied");
-        state.spill(&batch).unwrap();
+        eviction(store).spill(&batch).unwrap();
         batch
     };
     meanwhile("written");
@@ -78,11 +82,11 @@ fn hand_comes_to_all_items_and_leaves_what_is_read() {
             store.multi_get(&hot).unwrap();
         }
         let used = table.record_bytes();
-        let cold = state.cold_items(used / 8, used).unwrap();
+        let cold = eviction(&store).cold_items(used / 8, used).unwrap();
         let wanted = to_usize(table.len() / 8);
         assert!(cold.items.len() <= wanted + 2, "{rounds}");
-        let batch = state.copy(&cold, 0..cold.items.len()).unwrap();
-        state.spill(&batch).unwrap();
+        let batch = eviction(&store).copy(&cold, 0..cold.items.len()).unwrap();
+        eviction(&store).spill(&batch).unwrap();
         leave(&store, &batch);
         rounds += 1;
         assert!(rounds < 60, "{} items stay", table.len());
@@ -107,7 +111,10 @@ fn hand_of_a_larger_table_goes_on_in_a_smaller_one() {
     let used = state.tiers.table.record_bytes();
     let hand = &state.budget.as_ref().unwrap().hand;
     hand.store(u64::from(u32::MAX), Ordering::Relaxed);
-    assert_eq!(keys(&state.cold_items(used, used).unwrap()), numbered(100));
+    assert_eq!(
+        keys(&eviction(&store).cold_items(used, used).unwrap()),
+        numbered(100)
+    );
     let table = &state.tiers.table;
     let buckets = table.bucket_numbers();
     assert!(hand.load(Ordering::Relaxed) < buckets.end - buckets.start);
@@ -133,13 +140,13 @@ fn evict_20_mb(value: &[u8]) -> (usize, u64) {
     put_all(&store, &all, value);
     let state = store.state();
     let used = state.tiers.table.record_bytes();
-    assert_eq!(state.eviction_threads(used), 4);
-    let cold = state.cold_items(used, used).unwrap();
+    assert_eq!(eviction(&store).eviction_threads(used), 4);
+    let cold = eviction(&store).cold_items(used, used).unwrap();
     // A thread that has its quarter stops where it is.
     assert!(cold.items.len() > all.len() * 9 / 10);
     assert!(keys(&cold).is_sorted_by(|a, b| a < b));
-    let batch = state.copy(&cold, 0..cold.items.len()).unwrap();
-    state.spill(&batch).unwrap();
+    let batch = eviction(&store).copy(&cold, 0..cold.items.len()).unwrap();
+    eviction(&store).spill(&batch).unwrap();
     let version = state.tiers.spill.version();
     assert_eq!(version.newest().len(), 1);
     assert_eq!(version.entries(), cold.items.len() as u64);
@@ -213,7 +220,7 @@ fn chunks_have_all_cold_items_and_end_at_cuts() {
     put_all(&store, &numbered(1000), &[7; 90]);
     let state = store.state();
     let used = state.tiers.table.record_bytes();
-    let cold = state.cold_items(used, used).unwrap();
+    let cold = eviction(&store).cold_items(used, used).unwrap();
     let all = keys(&cold);
     let cuts: Vec<Vec<u8>> = ["a", "key 0003", "key 000333", "key 000334", "z"]
         .map(|cut| cut.as_bytes().to_vec())
