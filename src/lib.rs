@@ -54,7 +54,6 @@ pub mod device;
 mod domain;
 mod engine;
 mod error;
-mod heap;
 mod index;
 pub mod layout;
 mod lsm;

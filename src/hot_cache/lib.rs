@@ -48,6 +48,7 @@ mod descriptor;
 mod model;
 mod options;
 mod router;
+pub mod selection;
 mod stats;
 #[cfg(test)]
 mod tests;

@@ -74,11 +74,6 @@ impl Filter {
         let words = self.blocks[block].iter().zip(bits);
         words.fold(true, |all, (word, bit)| all & (word & bit != 0))
     }
-
-    /// Bytes in memory.
-    pub fn len(&self) -> usize {
-        self.bytes().len()
-    }
 }
 
 /// The block of a key with this hash, and its bit of each word.

@@ -8,6 +8,7 @@
 pub mod bloom_filter;
 pub mod crew;
 pub mod hash_filter;
+pub mod heap;
 pub mod parallel;
 pub mod partition;
 pub mod prefetch;

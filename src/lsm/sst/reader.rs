@@ -122,7 +122,7 @@ impl Sst {
 
     /// What it needs in memory while it is open, in bytes.
     pub fn memory(&self) -> usize {
-        self.filter.len() + self.index.memory()
+        self.filter.bytes().len() + self.index.memory()
     }
 
     /// Whether the key is between its smallest and its largest one.

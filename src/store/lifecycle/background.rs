@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use crate::Result;
-use crate::heap;
+use crate::pool::heap;
 use crate::pool::worker::Worker;
 use crate::store::Partition;
 use crate::store::inner::StoreInner;

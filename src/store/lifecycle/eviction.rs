@@ -16,6 +16,7 @@ use rayon::slice::ParallelSliceMut;
 
 use crate::hot_cache::access_counts::{AccessCounts, EvictionCut, Histogram};
 use crate::lsm::{Entry, Value};
+use crate::pool::heap;
 use crate::store::Partition;
 use crate::store::commit::queue::Work;
 use crate::store::files::dir::StoreDir;
@@ -27,7 +28,7 @@ use crate::store::resident::tiers::{EntryMeta, TieredItems};
 use crate::store::shared::Shared;
 use crate::table::room::Need;
 use crate::width::to_usize;
-use crate::{Error, Result, heap};
+use crate::{Error, Result};
 
 /// The part of what records may take that the keys of a round take, and its bounds in bytes: they are sorted in memory.
 /// Each round is a run of level 0, so the fewer there are, the less is compacted.
@@ -453,7 +454,7 @@ impl Eviction<'_> {
         };
         let threads = self.eviction_threads(bytes);
         let pool = &self.shared.threads.eviction;
-        let most = self.budget.limit(&self.tiers) / KEYS_SHARE;
+        let most = self.budget.limit(self.tiers) / KEYS_SHARE;
         let room = to_usize(most.clamp(KEY_BYTES_MIN, KEY_BYTES_MAX)) / threads;
         let mut keys = self.map(threads * room)?;
         let table = &self.tiers.table;

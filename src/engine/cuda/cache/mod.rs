@@ -5,7 +5,6 @@
 //! when the cache's memory is made anew.
 
 mod refresher;
-mod selection;
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,11 +24,11 @@ use super::table::{
 use crate::gpu::abi::{CacheOutcome, CacheRefresh, SCORES, TableView};
 use crate::gpu::memory::{copy_out, fill, free_memory, wait};
 use crate::gpu::stream::Stream;
+use crate::hot_cache::selection::{affordable, missed_share, select};
 use crate::pm::Mapping;
 use crate::table::Table;
 use crate::width::{saturating_u64, to_usize};
 use crate::{CachePolicy, Result};
-use selection::{affordable, missed_share, select};
 
 pub use refresher::Refresher;
 

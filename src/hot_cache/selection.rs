@@ -1,7 +1,5 @@
-//! Which buckets the cache holds after a refresh, as numbers: how many entries there are for them, and
-//! from which score on they are held.
-
-use crate::gpu::abi::SCORES;
+//! Which buckets the bucket cache in a GPU's memory holds after a refresh, as numbers: how many entries there are for
+//! them, and from which score on they are held.
 
 /// What a refresh decides from the scores of all buckets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,10 +18,10 @@ pub struct Selection {
 /// are, so that no more than `entries` are held. Of equal ones those stay that are there, and what
 /// is there stays as long as nothing better needs its entry; a bucket of score 0 never comes in.
 pub fn select(unlinked: &[u32], linked: &[u32], entries: u64) -> Selection {
-    debug_assert!(unlinked.len() == SCORES && linked.len() == SCORES);
+    debug_assert_eq!(unlinked.len(), linked.len());
     let mut left = entries;
     let mut room = 0;
-    for score in (1..SCORES).rev() {
+    for score in (1..unlinked.len()).rev() {
         let (new, old) = (u64::from(unlinked[score]), u64::from(linked[score]));
         if new + old > left {
             let keep = old.min(left);
@@ -57,7 +55,7 @@ pub fn missed_share(unlinked: &[u32], linked: &[u32], selection: &Selection) -> 
         }
     };
     let (mut held, mut all) = (0.0, 0.0);
-    for score in 1..SCORES {
+    for score in 1..unlinked.len() {
         // What is linked scores half as much again.
         let of_linked = uses(score) / 1.5;
         let (new, old) = (f64::from(unlinked[score]), f64::from(linked[score]));

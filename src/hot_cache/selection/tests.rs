@@ -1,5 +1,8 @@
 use super::*;
 
+/// More than any count of uses here.
+const SCORES: usize = 1024;
+
 fn scores(counts: &[(usize, u32)]) -> Vec<u32> {
     let mut scores = vec![0; SCORES];
     for &(score, count) in counts {
