@@ -1,5 +1,6 @@
 //! The files of an open spill, and how they come and go.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -13,7 +14,7 @@ use super::sst::{Sst, Writer, is_next};
 use super::stats::Counts;
 use super::values;
 use super::values::{Value, ValueFile, ValueWriter};
-use super::version::LsmVersion;
+use super::version::{LEVELS, LsmVersion};
 use super::{Catalog, Entry, LevelFile, SpillOptions};
 #[cfg(feature = "cuda")]
 use super::{pieces::PIECE_BYTES, sst::MadeBlock, values::ValueUse};
@@ -240,6 +241,48 @@ impl Levels {
         // What was in its way may be due.
         self.wake();
         done
+    }
+
+    /// Compacts what hides values of other files, and what is due anyway, beside the threads that do so by themselves.
+    /// `false` if `goes_on`, which is told how many files of how many are left, has ended it early.
+    ///
+    /// # Errors
+    /// Those of [`Job::run`].
+    pub fn compact_all(&self, goes_on: &dyn Fn(u64, u64) -> bool) -> Result<bool> {
+        // What hides a value may have to go down level by level.
+        for _ in 0..LEVELS {
+            let numbers = || -> HashSet<u64> {
+                let version = self.version();
+                version.files().map(|(_, sst)| sst.number()).collect()
+            };
+            let there = numbers();
+            let mut is_changed = false;
+            while self.may_compact() {
+                let mut plan = self.plan();
+                if plan.is_stopping {
+                    return Ok(false);
+                }
+                let job = plan.pick(&self.version(), self.options.level_bytes, &there);
+                if job.is_none() && plan.is_busy_with(&there) {
+                    self.changed.wait_for(&mut plan, STALL_TIME_MAX);
+                    continue;
+                }
+                drop(plan);
+                let Some(job) = job else { break };
+                self.finish(&job)?;
+                is_changed = true;
+                let left = numbers().intersection(&there).count() as u64;
+                let all = there.len() as u64;
+                if !goes_on(all - left, all) {
+                    return Ok(false);
+                }
+            }
+            if !is_changed {
+                break;
+            }
+        }
+        self.cache.sweep();
+        Ok(true)
     }
 
     /// Waits while there are too many runs on level 0, but not long, and not if compaction fails.

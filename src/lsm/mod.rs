@@ -199,6 +199,11 @@ impl Spill {
         Ok(())
     }
 
+    /// Compacts all that hides values, at once; see [`Levels::compact_all`].
+    pub fn compact_all(&self, goes_on: &dyn Fn(u64, u64) -> bool) -> Result<bool> {
+        self.levels.compact_all(goes_on)
+    }
+
     /// Keys, in their order, at which [additions](Self::add) should be cut: one that has no key on both sides of any
     /// can be compacted in parts.
     pub fn cuts(&self) -> Vec<Vec<u8>> {

@@ -441,13 +441,14 @@ impl Store {
         self.partitions().checkpoint()
     }
 
-    /// Gives room back that the index does not need any more: to the file system, and to items of any size. Items
-    /// move together, so that whole ranges of the index's file become free, and a [checkpoint](Self::checkpoint)
-    /// follows. `progress` is called now and then.
+    /// Gives room back that is not needed any more: to the file system, and to items of any size. Items of the
+    /// index move together, so that whole ranges of its file become free, and a [checkpoint](Self::checkpoint)
+    /// follows, after which the log keeps no files for later. With a [memory budget](StoreOptions::memory_budget),
+    /// deletions and newer values leave the index before, for sorted files, and these are compacted with what they
+    /// hide. `progress` is called now and then.
     ///
     /// Others may read and change the store meanwhile. What they read for longer than a second stays where it
-    /// is. Sorted files are compacted by a thread of the store.
-    /// A crash leaves every item with its value.
+    /// is. A crash leaves every item with its value.
     ///
     /// # Examples
     /// ```
@@ -465,7 +466,8 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// As [`checkpoint`](Self::checkpoint); what has moved is free with the next one.
+    /// As [`checkpoint`](Self::checkpoint), and those of sorted files; what has moved is free with the next
+    /// checkpoint.
     pub fn compact(&self, progress: &(dyn Fn(crate::Progress) + Sync)) -> Result<()> {
         self.partitions().compact(progress)
     }

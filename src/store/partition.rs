@@ -187,10 +187,26 @@ impl Partition {
         Ok(())
     }
 
-    /// Gives room of the index back.
+    /// Gives room of the index, of the log and of files back.
     pub fn compact(self: &Arc<Self>, progress: &(dyn Fn(Progress) + Sync)) -> Result<()> {
         user_code::may_change()?;
-        run_off_pool(|| self.compact_here(&reporting(progress)).map(|_| ()))
+        run_off_pool(|| {
+            self.evict_hiding(&|| true)?;
+            self.compact_here(&reporting(progress))?;
+            self.state.store_dir.retire_old_segments(0);
+            let told = |done, total| {
+                progress(Progress {
+                    phase: "compact files",
+                    done,
+                    total,
+                });
+                true
+            };
+            self.state.tiers.spill.compact_all(&told)?;
+            // Less is to be deleted now.
+            self.state.fill_reserve();
+            Ok(())
+        })
     }
 
     /// As [`compact`](Self::compact), for a thread of no pool. `false` if `between` has ended it early.

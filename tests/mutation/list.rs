@@ -940,6 +940,20 @@ pub const MUTATIONS: &[Mutation] = &[
         suite: Suite::Store("replay"),
     },
     Mutation {
+        name: "tombstones stay in the index of a store that is compacted",
+        file: "src/store/lifecycle/eviction.rs",
+        find: "            stamp.is_tombstone() || !stamp.was_promoted() && version.may_have(key)\n",
+        replacement: "            !stamp.was_promoted() && version.may_have(key)\n",
+        suite: Suite::Store("spill"),
+    },
+    Mutation {
+        name: "compaction leaves sorted files to their threads",
+        file: "src/store/partition.rs",
+        find: "            self.state.tiers.spill.compact_all(&told)?;\n",
+        replacement: "            let _ = told(0, 0);\n",
+        suite: Suite::Store("spill"),
+    },
+    Mutation {
         name: "nothing leaves the index while a log is replayed",
         file: "src/store/lifecycle/open.rs",
         find: "                    self.keep_within_budget();\n",
@@ -1296,8 +1310,8 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "items go into files before the log is durable",
         file: "src/store/lifecycle/eviction.rs",
-        find: "        self.shared.sync_logs()?;\n        Ok(cold)",
-        replacement: "        Ok(cold)",
+        find: "        self.shared.sync_logs()?;\n        Ok(found)",
+        replacement: "        Ok(found)",
         suite: Suite::Unit("store::lifecycle::eviction"),
     },
     Mutation {

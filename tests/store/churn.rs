@@ -4,8 +4,6 @@
 //! `GPHASH_CHURN_CYCLES` says how many cycles of sizes a quarter has.
 
 use std::collections::VecDeque;
-use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,6 +14,7 @@ use gphash_test_support::setting;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
+use super::disk::room_taken;
 use super::memory::{private_bytes, run_child};
 use super::seed;
 
@@ -63,7 +62,7 @@ struct Quarter {
 
 impl Quarter {
     fn take_sample(&mut self, path: &Path) {
-        self.disk.push(disk(path));
+        self.disk.push(room_taken(path));
         self.memory.push(private_bytes());
     }
 }
@@ -74,13 +73,6 @@ fn mean(samples: &[u64]) -> u64 {
 
 fn most(samples: &[u64]) -> u64 {
     samples.iter().copied().max().unwrap_or(0)
-}
-
-/// Bytes that all files of a store have on their disk.
-fn disk(path: &Path) -> u64 {
-    let blocks = |file: fs::DirEntry| file.metadata().map_or(0, |metadata| metadata.blocks());
-    let files = fs::read_dir(path).unwrap().flatten();
-    files.map(|file| blocks(file) * 512).sum()
 }
 
 /// One cycle through all lengths. Keys of one length are put over those of the one before, and then many of them

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,6 +31,17 @@ pub fn paths(path: &Path) -> Vec<PathBuf> {
         }
     }
     found
+}
+
+/// Bytes that all files below a directory have on their disk. They may come and go meanwhile.
+pub fn room_taken(path: &Path) -> u64 {
+    let entries = fs::read_dir(path).into_iter().flatten().flatten();
+    let room = entries.map(|entry| match entry.metadata() {
+        Ok(metadata) if metadata.is_dir() => room_taken(&entry.path()),
+        Ok(metadata) => metadata.blocks() * 512,
+        Err(_) => 0,
+    });
+    room.sum()
 }
 
 /// All files below a directory, with what they hold.

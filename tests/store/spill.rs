@@ -14,7 +14,7 @@ use rand::rngs::SmallRng;
 use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{RngExt, SeedableRng};
 
-use super::disk::folders;
+use super::disk::{folders, room_taken};
 use super::model::{Model, contents};
 use super::{append, seed};
 
@@ -282,4 +282,79 @@ fn sst_that_cannot_be_read_is_an_error() {
     disk.0.store(false, Ordering::Relaxed);
     assert!(contents(&store) == model, "other items");
     store.close().unwrap();
+}
+
+/// What a store whose data is in memory alone needs, for each partition: index, reserve, segments of the log.
+const OTHER_ROOM: u64 = 8 << 20;
+
+/// Items that are in files are deleted, or get shorter values, in the index. What that leaves of the files goes with
+/// one compaction, and what a snapshot sees when the snapshot does.
+#[test]
+fn compaction_removes_what_the_index_hides() {
+    let mut rng = SmallRng::seed_from_u64(seed());
+    for (folder, partitions) in folders().into_iter().zip([1, 3]) {
+        let path = folder.path().join("store");
+        let options = options()
+            .partitions(partitions)
+            .memory_budget(u64::from(partitions) << 20);
+        let store = Store::open(&path, &options).unwrap();
+        let mut model = Model::new();
+        let put = |model: &mut Model, numbers: std::ops::Range<u32>, len: usize| {
+            for first in numbers.clone().step_by(500) {
+                let mut batch = WriteBatch::new();
+                for number in first..numbers.end.min(first + 500) {
+                    let value = vec![number.to_le_bytes()[0]; len];
+                    batch.put(key(number), value.clone());
+                    model.insert(key(number), value);
+                }
+                store.write(batch).unwrap();
+            }
+        };
+        let delete = |model: &mut Model, numbers: std::ops::Range<u32>| {
+            for number in numbers {
+                store.delete(key(number)).unwrap();
+                model.remove(&key(number));
+            }
+        };
+        let check = |model: &Model| {
+            store.compact(&|_| {}).unwrap();
+            assert!(contents(&store) == *model);
+            let bytes: usize = model
+                .iter()
+                .map(|(key, value)| key.len() + value.len())
+                .sum();
+            let bytes = bytes as u64 + 64 * model.len() as u64;
+            let most = bytes + bytes / 2 + u64::from(partitions) * OTHER_ROOM;
+            let taken = room_taken(&path);
+            assert!(
+                taken <= most,
+                "{taken} of {most} bytes: {:?}",
+                store.stats()
+            );
+        };
+        // In value files, and in sorted files.
+        put(&mut model, 0..16_000, 3_000);
+        put(&mut model, 16_000..60_000, 100);
+        check(&model);
+        let before = store.snapshot();
+        delete(&mut model, 0..8_000);
+        put(&mut model, 8_000..16_000, 10);
+        delete(&mut model, 16_000..50_000);
+        store.compact(&|_| {}).unwrap();
+        for _ in 0..200 {
+            let number = rng.random_range(0..60_000u32);
+            let len = if number < 16_000 { 3_000 } else { 100 };
+            let value = vec![number.to_le_bytes()[0]; len];
+            assert_eq!(before.get(&key(number)).unwrap(), Some(value));
+        }
+        drop(before);
+        crate::wait_for_readers(&store);
+        check(&model);
+        delete(&mut model, 8_000..60_000);
+        check(&Model::new());
+        assert_eq!(store.stats().keys, 0);
+        store.close().unwrap();
+        let store = Store::open(&path, &options).unwrap();
+        assert!(contents(&store).is_empty());
+    }
 }

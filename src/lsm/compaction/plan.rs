@@ -16,6 +16,9 @@ const LEVEL_RUNS_MAX: usize = 16;
 /// Runs of level 0 from which on additions wait.
 pub const STALL_RUNS_MIN: usize = 20;
 
+/// The share of the entries of a hurried file that may be tombstones before it is due.
+const HIDING_SHARE: u64 = 8;
+
 /// How many times more each level may have than the one above.
 const LEVEL_SIZE_RATIO: u64 = 10;
 
@@ -35,9 +38,14 @@ pub struct Plan {
 
 impl Plan {
     /// A job whose files nobody else works on, if there is one to do. They are busy until it is
-    /// [done](Self::done).
-    pub fn pick(&mut self, version: &Arc<LsmVersion>, level_bytes: u64) -> Option<Job> {
-        let slices = due_slices(version, level_bytes);
+    /// [done](Self::done). Of `hurried` files, level 0 and what may hide values of deeper levels is due at once.
+    pub fn pick(
+        &mut self,
+        version: &Arc<LsmVersion>,
+        level_bytes: u64,
+        hurried: &HashSet<u64>,
+    ) -> Option<Job> {
+        let slices = due_slices(version, level_bytes, hurried);
         let newest = !slices.is_empty();
         let job = slices.iter().find_map(|slice| self.slice(version, slice));
         let mut due: Vec<(u64, u32)> = (1..LEVELS - 1)
@@ -52,7 +60,7 @@ impl Plan {
                 due.iter()
                     .find_map(|&(_, level)| self.deeper(version, level))
             })
-            .or_else(|| self.dead(version).filter(|_| !newest))
+            .or_else(|| self.dead(version, hurried).filter(|_| !newest))
             .or_else(|| self.worn(version).filter(|_| !newest))?;
         self.busy.extend(job.numbers());
         Some(job)
@@ -77,13 +85,17 @@ impl Plan {
     }
 
     /// A file that has more tombstones than values, so that what they hide goes although its level
-    /// is not too large.
-    fn dead(&self, version: &Arc<LsmVersion>) -> Option<Job> {
+    /// is not too large; or that has some, if it is hurried.
+    fn dead(&self, version: &Arc<LsmVersion>, hurried: &HashSet<u64>) -> Option<Job> {
         version
             .files()
             .filter(|(level, sst)| {
                 let properties = sst.properties();
-                *level > 0 && 2 * properties.tombstones > properties.entries
+                let least = match hurried.contains(&sst.number()) {
+                    true => properties.entries / HIDING_SHARE,
+                    false => properties.entries / 2,
+                };
+                *level > 0 && properties.tombstones > least
             })
             .find_map(|(level, sst)| self.file(version, level, sst))
     }
@@ -119,6 +131,11 @@ impl Plan {
     fn free(&self, job: Job) -> Option<Job> {
         let is_free = job.numbers().all(|number| !self.busy.contains(&number));
         is_free.then_some(job)
+    }
+
+    /// Whether some of these files are being compacted.
+    pub fn is_busy_with(&self, files: &HashSet<u64>) -> bool {
+        !self.busy.is_disjoint(files)
     }
 
     /// Notes that a job has ended.
@@ -162,13 +179,19 @@ fn is_due(version: &LsmVersion, level: u32, level_bytes: u64) -> bool {
 }
 
 /// The slices of level 0 that are due, those of the most runs first. If all of it is too large, its largest one is.
-fn due_slices(version: &LsmVersion, level_bytes: u64) -> Vec<Slice> {
+fn due_slices(version: &LsmVersion, level_bytes: u64, hurried: &HashSet<u64>) -> Vec<Slice> {
     let mut slices = Slice::all(version);
     slices.sort_by_cached_key(|slice| Reverse((slice.runs.len(), slice.bytes())));
     // Many slices of few runs can be many runs, all of which a reader asks.
     let many = version.newest().len() >= LEVEL_RUNS_MAX;
     let mut is_large = many || is_due(version, 0, level_bytes);
-    slices.retain(|slice| std::mem::take(&mut is_large) || slice.is_due(version));
+    let is_hurried = |slice: &Slice| {
+        let mut files = slice.runs.iter().flatten();
+        files.any(|sst| hurried.contains(&sst.number()))
+    };
+    slices.retain(|slice| {
+        std::mem::take(&mut is_large) || slice.is_due(version) || is_hurried(slice)
+    });
     slices
 }
 

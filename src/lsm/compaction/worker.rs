@@ -1,5 +1,6 @@
 //! The threads that compact.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -52,7 +53,11 @@ fn work(levels: &Levels) -> Option<Duration> {
         if !levels.may_compact() {
             return Some(FULL_DISK_POLL_INTERVAL);
         }
-        let Some(job) = plan.pick(&levels.version(), levels.options().level_bytes) else {
+        let Some(job) = plan.pick(
+            &levels.version(),
+            levels.options().level_bytes,
+            &HashSet::new(),
+        ) else {
             return levels
                 .cache()
                 .has_obsolete()

@@ -11,7 +11,7 @@ mod slices;
 mod threads;
 mod value_files;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::LazyLock;
 
 use super::*;
@@ -117,7 +117,10 @@ impl Spill {
     /// is what it was.
     pub fn compact(&self) -> Result<bool> {
         let level_bytes = self.levels.options().level_bytes;
-        let job = self.levels.plan().pick(&self.version(), level_bytes);
+        let job = self
+            .levels
+            .plan()
+            .pick(&self.version(), level_bytes, &HashSet::new());
         match job {
             Some(job) => self.levels.finish(&job).map(|()| true),
             None => Ok(false),

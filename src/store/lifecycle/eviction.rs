@@ -45,6 +45,9 @@ const CHUNK_BYTES_MAX: u64 = 64 << 20;
 /// Items that are taken out of the table at a time; changes wait meanwhile.
 const SLICE_ITEMS: usize = 1024;
 
+/// Most rounds of [`Partition::evict_hiding`].
+const HIDING_ROUNDS_MAX: usize = 64;
+
 /// The longest that a change waits for room.
 const STALL_TIME_MAX: Duration = Duration::from_secs(1);
 
@@ -286,16 +289,44 @@ impl Partition {
         {
             tracing::warn!(%error, "items that are read again stay below the index");
         }
-        eviction.make_room(
-            is_pressed,
-            || state.begin_eviction(),
-            |items| {
-                let item = |(key, stamp): &(&[u8], EntryMeta)| (key.to_vec(), *stamp);
-                self.submit(Work::Evict(items.iter().map(item).collect()))?;
-                eviction.budget.has_left.notify_all();
-                Ok(())
-            },
-        )
+        let begin = || state.begin_eviction();
+        eviction.make_room(is_pressed, begin, |items| self.evict(items))
+    }
+
+    fn evict(self: &Arc<Self>, items: &[(&[u8], EntryMeta)]) -> Result<()> {
+        let item = |(key, stamp): &(&[u8], EntryMeta)| (key.to_vec(), *stamp);
+        self.submit(Work::Evict(items.iter().map(item).collect()))?;
+        if let Some(budget) = &self.state.budget {
+            budget.has_left.notify_all();
+        }
+        Ok(())
+    }
+
+    /// Lets all items leave that hide others of files, so that compaction can remove both. `false` if `goes_on` has
+    /// ended it early.
+    ///
+    /// # Errors
+    /// As [`keep_within_budget`](Self::keep_within_budget).
+    pub fn evict_hiding(self: &Arc<Self>, goes_on: &dyn Fn() -> bool) -> Result<bool> {
+        let state = &self.state;
+        let Some(eviction) = state.eviction() else {
+            return Ok(true);
+        };
+        // One lets items leave at a time.
+        let _alone = eviction.budget.stalls_before.lock();
+        // A round has as many keys as there is memory for. Others may leave more behind it.
+        for _ in 0..HIDING_ROUNDS_MAX {
+            let hiding = eviction.hiding_items()?;
+            if hiding.items.is_empty() {
+                break;
+            }
+            let begin = || state.begin_eviction();
+            eviction.evict(&hiding, begin, |items| self.evict(items))?;
+            if !goes_on() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 }
 
@@ -337,28 +368,40 @@ impl Eviction<'_> {
             if cold.items.is_empty() {
                 return Ok(());
             }
-            let chunk = (limit / CHUNK_SHARE).clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX);
-            for chunk in cold.chunks(chunk, &self.tiers.spill.cuts()) {
-                let batch = {
-                    let _guard = begin();
-                    let batch = self.copy(&cold, chunk)?;
-                    self.spill(&batch)?;
-                    batch
-                };
-                // Else what files are written with would stay with each thread, beside a full table.
-                heap::release_free();
-                let items: Vec<_> = batch.items().collect();
-                items.chunks(SLICE_ITEMS).try_for_each(&mut remove)?;
-                self.budget
-                    .items_evicted
-                    .fetch_add(items.len() as u64, Ordering::Relaxed);
-            }
+            self.evict(&cold, &begin, &mut remove)?;
             let now = self.tiers.table.record_bytes();
             if now >= used {
                 // Others bring as much; what was read long ago counts less now.
                 break;
             }
             used = now;
+        }
+        Ok(())
+    }
+
+    /// Writes items into files, chunk by chunk, and has `remove` take them out of the table.
+    fn evict<G>(
+        &self,
+        cold: &ColdItems,
+        begin: impl Fn() -> G,
+        mut remove: impl FnMut(&[(&[u8], EntryMeta)]) -> Result<()>,
+    ) -> Result<()> {
+        let chunk = self.budget.limit(self.tiers) / CHUNK_SHARE;
+        let chunk = chunk.clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX);
+        for chunk in cold.chunks(chunk, &self.tiers.spill.cuts()) {
+            let batch = {
+                let _guard = begin();
+                let batch = self.copy(cold, chunk)?;
+                self.spill(&batch)?;
+                batch
+            };
+            // Else what files are written with would stay with each thread, beside a full table.
+            heap::release_free();
+            let items: Vec<_> = batch.items().collect();
+            items.chunks(SLICE_ITEMS).try_for_each(&mut remove)?;
+            self.budget
+                .items_evicted
+                .fetch_add(items.len() as u64, Ordering::Relaxed);
         }
         Ok(())
     }
@@ -452,14 +495,40 @@ impl Eviction<'_> {
                 items: Vec::new(),
             });
         };
+        let share = (bytes as f64 / used as f64).min(1.0);
+        let cut = self.cut(access_counts, share.max(COLD_SHARE));
+        let is_cold = |fingerprint| access_counts.is_cold(fingerprint, &cut);
+        let cold = self.collect(bytes, is_cold, |_, _| true)?;
+        access_counts.age();
+        Ok(cold)
+    }
+
+    /// Tombstones, and items of whose keys files may have others, but for those that are the same in a file. As many as
+    /// there is memory for.
+    ///
+    /// # Errors
+    /// As [`cold_items`](Self::cold_items).
+    fn hiding_items(&self) -> Result<ColdItems> {
+        let version = self.tiers.spill.version();
+        let hides = |key: &[u8], stamp: EntryMeta| {
+            stamp.is_tombstone() || !stamp.was_promoted() && version.may_have(key)
+        };
+        self.collect(u64::MAX, |_| true, hides)
+    }
+
+    /// Items of the table, of about so many bytes, that are `cold` by their fingerprints and `wanted` by the rest.
+    fn collect(
+        &self,
+        bytes: u64,
+        cold: impl Fn(u64) -> bool + Sync,
+        wanted: impl Fn(&[u8], EntryMeta) -> bool + Sync,
+    ) -> Result<ColdItems> {
         let threads = self.eviction_threads(bytes);
         let pool = &self.shared.threads.eviction;
         let most = self.budget.limit(self.tiers) / KEYS_SHARE;
         let room = to_usize(most.clamp(KEY_BYTES_MIN, KEY_BYTES_MAX)) / threads;
         let mut keys = self.map(threads * room)?;
         let table = &self.tiers.table;
-        let share = (bytes as f64 / used as f64).min(1.0);
-        let cold = self.cut(access_counts, share.max(COLD_SHARE));
         let buckets = table.bucket_numbers();
         let turn = buckets.end - buckets.start;
         let stride = (turn / SAMPLED_STRIDES).clamp(1, STRIDE_BUCKETS_MAX);
@@ -475,10 +544,11 @@ impl Eviction<'_> {
                     break;
                 }
                 let from = buckets.start + (hand + nth) % strides * stride;
-                let leaves =
-                    |fingerprint| left.get() > 0 && access_counts.is_cold(fingerprint, &cold);
+                let leaves = |fingerprint| left.get() > 0 && cold(fingerprint);
                 table.for_each_key_within(from..from + stride, leaves, |item| match item {
-                    Ok((key, stamp, value_bytes)) if left.get() > 0 => {
+                    Ok((key, stamp, value_bytes))
+                        if left.get() > 0 && wanted(key, EntryMeta(stamp)) =>
+                    {
                         let len = table.record_len(key.len(), to_usize(value_bytes));
                         match collector.push(key, EntryMeta(stamp), value_bytes) {
                             true => left.set(left.get().saturating_sub(len)),
@@ -502,13 +572,12 @@ impl Eviction<'_> {
         note_damaged(damaged.into_inner());
         let next = (hand + passed.into_inner()) % strides;
         self.budget.hand.store(next, Ordering::Relaxed);
-        access_counts.age();
-        let mut cold = ColdItems { keys, items };
-        pool.install(|| cold.sort());
+        let mut found = ColdItems { keys, items };
+        pool.install(|| found.sort());
         // What a file holds is durable, so what came before it must be, and all of the groups that it is part of. Items
         // that change from now on are left out.
         self.shared.sync_logs()?;
-        Ok(cold)
+        Ok(found)
     }
 
     /// Memory that the system has back when it is dropped.

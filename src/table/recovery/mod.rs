@@ -69,7 +69,8 @@ pub struct Recovery {
 /// How far a long pass has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
-    /// What is being done: `"scan"`, `"repair"`, `"resize"`, `"verify"`, `"shrink"`, `"compact"`.
+    /// What is being done: `"scan"`, `"repair"`, `"resize"`, `"verify"`, `"shrink"`, `"compact"`,
+    /// `"compact files"`.
     pub phase: &'static str,
     /// Units done.
     pub done: u64,
