@@ -193,7 +193,6 @@ impl Partition {
         run_off_pool(|| {
             self.evict_hiding(&|| true)?;
             self.compact_here(&reporting(progress))?;
-            self.state.store_dir.retire_old_segments(0);
             let told = |done, total| {
                 progress(Progress {
                     phase: "compact files",
@@ -203,8 +202,9 @@ impl Partition {
                 true
             };
             self.state.tiers.spill.compact_all(&told)?;
-            // Less is to be deleted now.
-            self.state.fill_reserve();
+            // The reserve needs less now.
+            self.checkpoint_here()?;
+            self.state.store_dir.retire_old_segments(0);
             Ok(())
         })
     }

@@ -17,6 +17,7 @@ use rayon::slice::ParallelSliceMut;
 use crate::hot_cache::access_counts::{AccessCounts, EvictionCut, Histogram};
 use crate::lsm::{Entry, Value};
 use crate::pool::heap;
+use crate::pool::worker::Worker;
 use crate::store::Partition;
 use crate::store::commit::queue::Work;
 use crate::store::files::dir::StoreDir;
@@ -47,6 +48,9 @@ const SLICE_ITEMS: usize = 1024;
 
 /// Most rounds of [`Partition::evict_hiding`].
 const HIDING_ROUNDS_MAX: usize = 64;
+
+/// The budget by which they are done in a store without one.
+const UNBOUND_BUDGET: u64 = 256 << 20;
 
 /// The longest that a change waits for room.
 const STALL_TIME_MAX: Duration = Duration::from_secs(1);
@@ -253,10 +257,10 @@ impl Partition {
     /// # Errors
     /// Those of the files and of the log: then items stay.
     pub fn keep_within_budget(self: &Arc<Self>) -> Result<()> {
-        let Some(eviction) = self.state.eviction() else {
+        let Some(budget) = &self.state.budget else {
             return Ok(());
         };
-        let budget = eviction.budget;
+        let eviction = self.state.eviction(budget);
         let mut before = budget.stalls_before.lock();
         let stalls = budget.stalls.count();
         let is_pressed = std::mem::replace(&mut *before, stalls) != stalls;
@@ -309,9 +313,17 @@ impl Partition {
     /// As [`keep_within_budget`](Self::keep_within_budget).
     pub fn evict_hiding(self: &Arc<Self>, goes_on: &dyn Fn() -> bool) -> Result<bool> {
         let state = &self.state;
-        let Some(eviction) = state.eviction() else {
-            return Ok(true);
+        let unbound;
+        let budget = match &state.budget {
+            Some(budget) => budget,
+            // There may have been one before.
+            None => {
+                let worker = Worker::new("gphash-store-table");
+                unbound = Budget::new(UNBOUND_BUDGET, worker);
+                &unbound
+            }
         };
+        let eviction = state.eviction(budget);
         // One lets items leave at a time.
         let _alone = eviction.budget.stalls_before.lock();
         // A round has as many keys as there is memory for. Others may leave more behind it.
@@ -429,14 +441,13 @@ impl Drop for EvictionGuard<'_> {
 }
 
 impl StoreInner {
-    /// How items leave the table, if it has a budget.
-    fn eviction(&self) -> Option<Eviction<'_>> {
-        Some(Eviction {
+    fn eviction<'s>(&'s self, budget: &'s Budget) -> Eviction<'s> {
+        Eviction {
             tiers: &self.tiers,
-            budget: self.budget.as_ref()?,
+            budget,
             store_dir: &self.store_dir,
             shared: &self.shared,
-        })
+        }
     }
 
     fn begin_eviction(&self) -> EvictionGuard<'_> {

@@ -16,7 +16,8 @@ fn store(dir: &tempfile::TempDir) -> Store {
 }
 
 fn eviction(store: &Store) -> Eviction<'_> {
-    store.state().eviction().unwrap()
+    let state = store.state();
+    state.eviction(state.budget.as_ref().unwrap())
 }
 
 /// Lets all items leave, and calls `meanwhile` when they are found, when they are copied, and when files have them.
