@@ -244,11 +244,11 @@ impl Levels {
     }
 
     /// Compacts what hides values of other files, and what is due anyway, beside the threads that do so by themselves.
-    /// `false` if `goes_on`, which is told how many files of how many are left, has ended it early.
+    /// `progress` is told how many files of how many have gone.
     ///
     /// # Errors
     /// Those of [`Job::run`].
-    pub fn compact_all(&self, goes_on: &dyn Fn(u64, u64) -> bool) -> Result<bool> {
+    pub fn compact_all(&self, progress: &dyn Fn(u64, u64)) -> Result<()> {
         // What hides a value may have to go down level by level.
         for _ in 0..LEVELS {
             let numbers = || -> HashSet<u64> {
@@ -260,7 +260,7 @@ impl Levels {
             while self.may_compact() {
                 let mut plan = self.plan();
                 if plan.is_stopping {
-                    return Ok(false);
+                    return Ok(());
                 }
                 let job = plan.pick(&self.version(), self.options.level_bytes, &there);
                 if job.is_none() && plan.is_busy_with(&there) {
@@ -273,16 +273,14 @@ impl Levels {
                 is_changed = true;
                 let left = numbers().intersection(&there).count() as u64;
                 let all = there.len() as u64;
-                if !goes_on(all - left, all) {
-                    return Ok(false);
-                }
+                progress(all - left, all);
             }
             if !is_changed {
                 break;
             }
         }
         self.cache.sweep();
-        Ok(true)
+        Ok(())
     }
 
     /// Waits while there are too many runs on level 0, but not long, and not if compaction fails.

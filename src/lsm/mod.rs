@@ -199,9 +199,12 @@ impl Spill {
         Ok(())
     }
 
-    /// Compacts all that hides values, at once; see [`Levels::compact_all`].
-    pub fn compact_all(&self, goes_on: &dyn Fn(u64, u64) -> bool) -> Result<bool> {
-        self.levels.compact_all(goes_on)
+    /// As [`Levels::compact_all`].
+    ///
+    /// # Errors
+    /// Those of the files.
+    pub fn compact_all(&self, progress: &dyn Fn(u64, u64)) -> Result<()> {
+        self.levels.compact_all(progress)
     }
 
     /// Keys, in their order, at which [additions](Self::add) should be cut: one that has no key on both sides of any

@@ -46,10 +46,7 @@ const CHUNK_BYTES_MAX: u64 = 64 << 20;
 /// Items that are taken out of the table at a time; changes wait meanwhile.
 const SLICE_ITEMS: usize = 1024;
 
-/// Most rounds of [`Partition::evict_hiding`].
-const HIDING_ROUNDS_MAX: usize = 64;
-
-/// The budget by which they are done in a store without one.
+/// The budget by which items leave that [hide](Partition::evict_hiding) others, in a store without one.
 const UNBOUND_BUDGET: u64 = 256 << 20;
 
 /// The longest that a change waits for room.
@@ -306,12 +303,11 @@ impl Partition {
         Ok(())
     }
 
-    /// Lets all items leave that hide others of files, so that compaction can remove both. `false` if `goes_on` has
-    /// ended it early.
+    /// Lets all items leave that hide others of files, so that compaction can remove both.
     ///
     /// # Errors
     /// As [`keep_within_budget`](Self::keep_within_budget).
-    pub fn evict_hiding(self: &Arc<Self>, goes_on: &dyn Fn() -> bool) -> Result<bool> {
+    pub fn evict_hiding(self: &Arc<Self>) -> Result<()> {
         let state = &self.state;
         let unbound;
         let budget = match &state.budget {
@@ -324,21 +320,20 @@ impl Partition {
             }
         };
         let eviction = state.eviction(budget);
-        // One lets items leave at a time.
-        let _alone = eviction.budget.stalls_before.lock();
-        // A round has as many keys as there is memory for. Others may leave more behind it.
-        for _ in 0..HIDING_ROUNDS_MAX {
+        // A round has as many keys as there is memory for, and others may leave more behind it.
+        let mut left = state.tiers.table.len();
+        while left > 0 {
+            // One lets items leave at a time.
+            let _alone = budget.stalls_before.lock();
             let hiding = eviction.hiding_items()?;
             if hiding.items.is_empty() {
                 break;
             }
             let begin = || state.begin_eviction();
             eviction.evict(&hiding, begin, |items| self.evict(items))?;
-            if !goes_on() {
-                return Ok(false);
-            }
+            left = left.saturating_sub(hiding.items.len() as u64);
         }
-        Ok(true)
+        Ok(())
     }
 }
 
