@@ -48,6 +48,7 @@ mod descriptor;
 mod model;
 mod options;
 mod router;
+#[doc(hidden)]
 pub mod selection;
 mod stats;
 #[cfg(test)]
