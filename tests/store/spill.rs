@@ -285,7 +285,7 @@ fn sst_that_cannot_be_read_is_an_error() {
 }
 
 /// What a store whose data is in memory alone needs, for each partition: index, reserve, segments of the log.
-const OTHER_ROOM: u64 = 4 << 20;
+const OTHER_ROOM: u64 = 16 << 20;
 
 /// Items that are in files are deleted, or get shorter values, in the index. What that leaves of the files goes with
 /// one compaction, and what a snapshot sees when the snapshot does.
