@@ -312,7 +312,8 @@ impl Partition {
         let unbound;
         let budget = match &state.budget {
             Some(budget) => budget,
-            // There may have been one before.
+            None if state.tiers.spill.version_if_any().is_none() => return Ok(()),
+            // There was one before.
             None => {
                 let worker = Worker::new("gphash-store-table");
                 unbound = Budget::new(UNBOUND_BUDGET, worker);

@@ -109,7 +109,8 @@ impl Partitions {
         Ok(part)
     }
 
-    /// Gives a part, whose keys partitions of these numbers have, what a live snapshot sees, where that is not what the part was given since, if it was `given` that.
+    /// Gives a part, whose keys partitions of these numbers have, what a live snapshot sees, where that is not what the
+    /// part was given since, if it was `given` that.
     ///
     /// # Errors
     /// As [`seen`](Self::seen).
