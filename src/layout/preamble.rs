@@ -53,10 +53,11 @@ impl FileFormat {
         }
     }
 
-    /// Checks magic and version of the file at `path` that begins with `bytes`. A version that is cut off passes.
+    /// Checks magic and version of the file at `path` that begins with `bytes`. A version that is cut off passes. A later
+    /// one is damage if `bytes` end with the checksum that they have with a version that this build knows.
     ///
     /// # Errors
-    /// [`Error::Foreign`] or [`Error::NewerFormat`].
+    /// [`Error::Foreign`], [`Error::NewerFormat`] or [`Error::Damaged`].
     pub fn check(self, bytes: &[u8], path: &Path) -> Result<()> {
         let path = path.to_path_buf();
         if !bytes.starts_with(&self.magic) {
@@ -64,14 +65,29 @@ impl FileFormat {
             return Err(Error::Foreign { path, found });
         }
         let version = bytes[8..].first_chunk().copied().map(u32::from_le_bytes);
-        match version.filter(|version| *version > self.version) {
-            None => Ok(()),
-            Some(found) => Err(Error::NewerFormat {
+        let Some(found) = version.filter(|version| *version > self.version) else {
+            return Ok(());
+        };
+        let mut known = bytes.to_vec();
+        let is_sealed = |version: &u32| {
+            known[8..12].copy_from_slice(&version.to_le_bytes());
+            known.ends_with(&checksum(&known).to_le_bytes())
+        };
+        if bytes.len() >= size_of::<Preamble>()
+            && let Some(version) = (1..=self.version).find(is_sealed)
+        {
+            return Err(Error::Damaged {
                 path,
-                found,
-                supported: self.version,
-            }),
+                what: "version of the file",
+                at: 8,
+                found: format!("{found}; the checksum is that of version {version}"),
+            });
         }
+        Err(Error::NewerFormat {
+            path,
+            found,
+            supported: self.version,
+        })
     }
 }
 

@@ -37,6 +37,25 @@ fn magic_comes_before_version() {
 }
 
 #[test]
+fn version_that_the_checksum_denies_is_damage() {
+    let path = Path::new("f");
+    let mut bytes = bytemuck::bytes_of(&FORMAT.preamble(0, [1, 2])).to_vec();
+    bytes.extend([0; 8]);
+    seal(&mut bytes);
+    for bit in 2..32 {
+        let mut damaged = bytes.clone();
+        damaged[8 + bit / 8] ^= 1 << (bit % 8);
+        let refused = FORMAT.check(&damaged, path);
+        let is_told = matches!(refused, Err(Error::Damaged { at: 8, .. }));
+        assert!(is_told, "bit {bit}: {refused:?}");
+        seal(&mut damaged);
+        let refused = FORMAT.check(&damaged, path);
+        let is_told = matches!(refused, Err(Error::NewerFormat { .. }));
+        assert!(is_told, "bit {bit}: {refused:?}");
+    }
+}
+
+#[test]
 fn seal_replaces_the_last_eight_bytes() {
     let mut bytes = [7; 24];
     seal(&mut bytes);

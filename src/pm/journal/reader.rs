@@ -45,7 +45,13 @@ impl Found {
                 ),
             });
         }
-        if header.magic == MAGIC && header.version > JOURNAL_VERSION {
+        let own = Header {
+            version: JOURNAL_VERSION,
+            ..header
+        };
+        // A flipped bit is no later build.
+        let is_own = own.checksum == own.sum();
+        if header.magic == MAGIC && header.version > JOURNAL_VERSION && !is_own {
             return Err(Error::NewerFormat {
                 path: file.path().to_path_buf(),
                 found: header.version,
