@@ -1,5 +1,6 @@
 //! All that the callers and the threads of a store share, and how it is read.
 
+#[cfg(feature = "cuda")]
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError};
@@ -7,7 +8,6 @@ use std::sync::{Arc, OnceLock, PoisonError};
 use crossbeam_utils::sync::{ShardedLock, ShardedLockReadGuard, ShardedLockWriteGuard};
 use parking_lot::Mutex;
 
-use crate::pool::run_off_pool;
 use crate::store::commit::optimistic_reads::{Changed, OptimisticReads};
 use crate::store::files::dir::StoreDir;
 use crate::store::merge::MergeOperator;
@@ -27,9 +27,6 @@ use crate::{Error, Result};
 
 /// From how many lookups of one reader on several threads do them.
 pub const PARALLEL_LOOKUPS_MIN: usize = 1 << 14;
-
-/// How often a reader of several keys tries without a snapshot, for which changes keep old versions.
-pub const UNREGISTERED_READS: usize = 2;
 
 /// All that the callers and the threads of a store share.
 pub struct StoreInner {
@@ -172,87 +169,20 @@ impl StoreInner {
         }
     }
 
-    /// What `read` finds at one moment. It is given none, and reads what is newest, and if that changes
-    /// meanwhile the number of a live snapshot.
-    pub(in crate::store) fn at_one_moment<T>(
-        &self,
-        mut read: impl FnMut(Option<u64>) -> Result<T>,
-    ) -> Result<T> {
-        for _ in 0..UNREGISTERED_READS {
-            let newest = self.published.newest();
-            let found = read(None);
-            if self.published.newest() == newest {
-                return found;
-            }
-        }
-        let snapshot = self.snapshot();
-        read(Some(snapshot.commit_seq))
-    }
-
-    /// The values of keys at one moment, in their order. `parallel` keys or more are asked for by several threads.
-    pub fn get_many(&self, keys: &[&[u8]], parallel: usize) -> Result<Vec<Value>> {
-        keys.iter().try_for_each(|key| check_key(key))?;
-        let read = || self.at_one_moment(|snapshot| self.lookup(keys, snapshot, parallel));
-        match keys.len() < parallel {
-            true => read(),
-            false => run_off_pool(read),
-        }
-    }
-
-    /// The values that keys had in a live snapshot, in their order.
-    pub fn get_many_at(&self, keys: &[&[u8]], commit_seq: u64) -> Result<Vec<Value>> {
-        keys.iter().try_for_each(|key| check_key(key))?;
-        let read = || self.lookup(keys, Some(commit_seq), PARALLEL_LOOKUPS_MIN);
-        match keys.len() {
-            0..PARALLEL_LOOKUPS_MIN => read(),
-            _ => run_off_pool(read),
-        }
-    }
-
-    /// The values of keys in a live snapshot, or the newest ones.
-    fn lookup(&self, keys: &[&[u8]], snapshot: Option<u64>, parallel: usize) -> Result<Vec<Value>> {
-        let moment = snapshot.unwrap_or(u64::MAX);
-        let mut values = vec![None; keys.len()];
-        let found = |nth: usize, value: Cow<'_, [u8]>| values[nth] = Some(value.into_owned());
-        let read = self.read_up_to(keys, &[], moment, parallel, found);
-        if let Some(commit_seq) = snapshot {
-            let old_versions: Vec<Option<OldVersion>> = match self.old_versions_at(commit_seq) {
-                Some(old_versions) => {
-                    let old = |key: &&[u8]| old_versions.value(key, commit_seq).cloned();
-                    keys.iter().map(old).collect()
-                }
-                None => Vec::new(),
-            };
-            if let Err(Error::Damaged { .. }) = read {
-                // Perhaps it is a record that the snapshot does not see.
-                return keys
-                    .iter()
-                    .map(|key| self.get_at(key, commit_seq))
-                    .collect();
-            }
-            for (value, old_version) in values.iter_mut().zip(old_versions) {
-                if let Some(old_version) = old_version {
-                    *value = old_version.into_value()?;
-                }
-            }
-        }
-        read.map(|()| values)
-    }
-
     /// Gives `found` position and value of each of the keys that has one in a commit, or in a later one that the
     /// table has. `hints` are those of
     /// [`BytesIndex::get_many`](crate::index::bytes::BytesIndex::get_many), or none; the caller has held the index since a
     /// moment when the table had all commits up to that one.
+    #[cfg(feature = "cuda")]
     pub(in crate::store) fn read_up_to(
         &self,
         keys: &[&[u8]],
         hints: &[u64],
         commit_seq: u64,
-        parallel: usize,
-        mut found: impl FnMut(usize, Cow<'_, [u8]>) + Send,
+        mut found: impl FnMut(usize, Cow<'_, [u8]>),
     ) -> Result<()> {
         if self.published.is_quiet() {
-            return self.read_tiers(keys, hints, parallel, found);
+            return self.tiers.read_some(keys, hints, found);
         }
         let mut asked: Vec<usize> = Vec::with_capacity(keys.len());
         for (nth, key) in keys.iter().enumerate() {
@@ -267,26 +197,8 @@ impl StoreInner {
             [] => Vec::new(),
             hints => asked.iter().map(|&nth| hints[nth]).collect(),
         };
-        self.read_tiers(&below, &hints, parallel, |nth, value| {
-            found(asked[nth], value)
-        })
-    }
-
-    fn read_tiers(
-        &self,
-        keys: &[&[u8]],
-        hints: &[u64],
-        parallel: usize,
-        mut found: impl FnMut(usize, Cow<'_, [u8]>) + Send,
-    ) -> Result<()> {
-        match keys.len() < parallel {
-            true => self.tiers.read_some(keys, hints, found),
-            false => {
-                let found = |nth: usize, value: Vec<u8>| found(nth, value.into());
-                let read = || self.tiers.get_many(keys, parallel, found);
-                self.threads.reads.install(read)
-            }
-        }
+        let found = |nth: usize, value: Cow<'_, [u8]>| found(asked[nth], value);
+        self.tiers.read_some(&below, &hints, found)
     }
 
     /// Whether a key has a value.

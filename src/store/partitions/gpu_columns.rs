@@ -203,7 +203,7 @@ impl Partitions {
         let found = |nth: usize, value: Cow<'_, [u8]>| found(positions[nth], value);
         let moment = snapshot.unwrap_or(u64::MAX);
         let state = &self.all()[share.number].state;
-        state.read_up_to(keys, hints, moment, usize::MAX, found)
+        state.read_up_to(keys, hints, moment, found)
     }
 
     /// Notes what a GPU has said: so many values, and hints.

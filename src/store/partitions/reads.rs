@@ -9,13 +9,16 @@ use super::Partitions;
 use crate::index::bytes::BytesIndex;
 use crate::pool::{parallel, run_off_pool};
 use crate::store::columns::PART_VALUES;
-use crate::store::inner::{PARALLEL_LOOKUPS_MIN, UNREGISTERED_READS};
+use crate::store::inner::PARALLEL_LOOKUPS_MIN;
 use crate::store::mvcc::old_versions::{OldVersion, Value};
 use crate::store::mvcc::published::Published;
 use crate::store::request::check_key;
 use crate::store::resident::tiers::EntryMeta;
 use crate::width::low_byte;
 use crate::{Error, Result};
+
+/// How often a reader of several keys tries without a snapshot, for which changes keep old versions.
+const UNREGISTERED_READS: usize = 2;
 
 /// What a snapshot sees.
 pub(super) enum Seen {
@@ -65,9 +68,6 @@ impl Partitions {
 
     /// The values of keys at one moment, in their order. `parallel` keys or more are asked for by several threads.
     pub fn get_many(&self, keys: &[&[u8]], parallel: usize) -> Result<Vec<Value>> {
-        if let Some(partition) = self.of_all(keys.iter().copied()) {
-            return partition.state.get_many(keys, parallel);
-        }
         keys.iter().try_for_each(|key| check_key(key))?;
         let read =
             |is_long| self.at_one_moment(is_long, |snapshot| self.lookup(keys, snapshot, is_long));
@@ -79,9 +79,6 @@ impl Partitions {
 
     /// The values that keys had in a live snapshot, in their order.
     pub fn get_many_at(&self, keys: &[&[u8]], commit_seq: u64) -> Result<Vec<Value>> {
-        if let Some(partition) = self.of_all(keys.iter().copied()) {
-            return partition.state.get_many_at(keys, commit_seq);
-        }
         keys.iter().try_for_each(|key| check_key(key))?;
         let read = |is_shared| self.lookup(keys, Some(commit_seq), is_shared);
         match keys.len() {
