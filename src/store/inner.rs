@@ -1,6 +1,5 @@
 //! All that the callers and the threads of a store share, and how it is read.
 
-#[cfg(feature = "cuda")]
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError};
@@ -173,7 +172,6 @@ impl StoreInner {
     /// table has. `hints` are those of
     /// [`BytesIndex::get_many`](crate::index::bytes::BytesIndex::get_many), or none; the caller has held the index since a
     /// moment when the table had all commits up to that one.
-    #[cfg(feature = "cuda")]
     pub(in crate::store) fn read_up_to(
         &self,
         keys: &[&[u8]],

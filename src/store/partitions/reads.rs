@@ -37,9 +37,10 @@ impl Partitions {
         is_long: bool,
         mut read: impl FnMut(Option<u64>) -> Result<T>,
     ) -> Result<T> {
-        let newest = || -> Vec<u64> {
-            let partitions = self.all().iter();
-            partitions.map(|one| one.state.published.newest()).collect()
+        // Each only grows, and so does their sum.
+        let newest = || -> u64 {
+            let newest = self.all().iter().map(|one| one.state.published.newest());
+            newest.fold(0, u64::wrapping_add)
         };
         let tries = match is_long {
             true => usize::from(!self.was_overtaken.load(Ordering::Relaxed)),
@@ -93,13 +94,19 @@ impl Partitions {
         let read = |keys: &[&[u8]]| -> Result<Vec<Value>> {
             let mut values = vec![None; keys.len()];
             let key = |nth: usize| keys[nth];
-            let numbers = self.numbers(keys.len(), key);
+            let numbers = || self.numbers(keys.len(), key);
             let found = |nth: usize, value: Cow<'_, [u8]>| values[nth] = Some(value.into_owned());
-            let read = self.read(&numbers, key, snapshot, found);
+            let read = match self.only() {
+                Some(only) => {
+                    let moment = snapshot.unwrap_or(u64::MAX);
+                    only.state.read_up_to(keys, &[], moment, found)
+                }
+                None => self.read(&numbers(), key, snapshot, found),
+            };
             let Some(snapshot) = snapshot else {
                 return read.map(|()| values);
             };
-            match self.seen(&numbers, key, snapshot, read)? {
+            match self.seen(&numbers(), key, snapshot, read)? {
                 Seen::Some(seen) => seen
                     .into_iter()
                     .for_each(|(nth, value)| values[nth] = value),
@@ -133,14 +140,14 @@ impl Partitions {
         snapshot: Option<u64>,
         mut found: impl FnMut(usize, Cow<'_, [u8]>) + Send,
     ) -> Result<()> {
-        let published: Vec<Option<&Published>> = self
-            .all()
-            .iter()
-            .map(|one| Some(&one.state.published).filter(|published| !published.is_quiet()))
-            .collect();
-        if published.iter().all(Option::is_none) {
+        let published = self.all().iter().map(|one| &one.state.published);
+        if published.clone().all(Published::is_quiet) {
             return self.read_tables(numbers, key, found);
         }
+        let is_busy = |published: &&Published| !published.is_quiet();
+        let published: Vec<Option<&Published>> = published
+            .map(|published| Some(published).filter(is_busy))
+            .collect();
         let moment = snapshot.unwrap_or(u64::MAX);
         let mut asked: Vec<usize> = Vec::with_capacity(numbers.len());
         for (nth, &number) in numbers.iter().enumerate() {
