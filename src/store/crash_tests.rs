@@ -265,37 +265,38 @@ impl<'a> Allowed<'a> {
     }
 }
 
-/// Puts an image of the files of `from` to `to`, and opens it.
+/// Puts an image of the files of `from` to `to`, opens it, and lets it live on until its process dies, too: what was found
+/// stays, with what has changed since, and nothing that was left out comes back.
 fn check(image: &Files, from: &Path, to: &Path, allowed: &Allowed, nothing_yet: bool) {
-    write_files(image, from, to, allowed, nothing_yet);
-    let options = options(Durability::None, allowed.partitions, None);
-    // Nothing is damaged: a salvage makes of it what an opening does.
-    if !nothing_yet && hash(image).is_multiple_of(4) {
-        let report = recover(to, Repair::Salvage, &|_| ()).unwrap();
-        assert!(report.state != ReportState::Damaged, "{report:?}");
-    }
-    let store = Store::open(to, &options).unwrap();
-    let found = contents(&store).unwrap();
-    assert!(
-        allowed.allows(&store, &found),
-        "found {:?}, none of {:?}",
-        Brief(&found),
-        allowed.models.iter().map(Brief).collect::<Vec<_>>()
-    );
-    // What was found is durable, whatever comes.
-    drop(store);
-    let store = Store::open(to, &options).unwrap();
-    assert_eq!(contents(&store).unwrap(), found);
-    store.close().unwrap();
-    write_files(image, from, to, allowed, nothing_yet);
-    live_on(to, found, hash(image), allowed.partitions);
-}
-
-fn write_files(image: &Files, from: &Path, to: &Path, allowed: &Allowed, nothing_yet: bool) {
     replace_files(image, from, to, allowed.partitions);
     if nothing_yet {
         remove_early_folders(to, allowed.partitions);
     }
+    let options = options(Durability::None, allowed.partitions, None);
+    let chance = hash(image);
+    // Nothing is damaged: a salvage makes of it what an opening does.
+    if !nothing_yet && chance.is_multiple_of(4) {
+        let report = recover(to, Repair::Salvage, &|_| ()).unwrap();
+        assert!(report.state != ReportState::Damaged, "{report:?}");
+    }
+    let store = Store::open(to, &options).unwrap();
+    let mut model = contents(&store).unwrap();
+    assert!(
+        allowed.allows(&store, &model),
+        "found {:?}, none of {:?}",
+        Brief(&model),
+        allowed.models.iter().map(Brief).collect::<Vec<_>>()
+    );
+    change(&store, &mut model, chance >> 2);
+    let left = to.with_extension("left");
+    copy(to, &left);
+    let reopened = Store::open(&left, &StoreOptions::new().partitions(allowed.partitions)).unwrap();
+    assert_eq!(Brief(&contents(&reopened).unwrap()), Brief(&model));
+    drop((store, reopened));
+    fs::remove_dir_all(left).unwrap();
+    let store = Store::open(to, &options).unwrap();
+    assert_eq!(Brief(&contents(&store).unwrap()), Brief(&model));
+    store.close().unwrap();
 }
 
 /// Puts an image of the files of `from` to `to`, in place of what is there.
@@ -307,14 +308,10 @@ fn replace_files(image: &Files, from: &Path, to: &Path, partitions: u32) {
     }
 }
 
-/// Changes what a store has after a crash, and lets its process die, too: nothing that was left out comes back.
-fn live_on(path: &Path, mut model: Model, chance: u64, partitions: u32) {
-    let left = path.with_extension("left");
-    let options = StoreOptions::new().partitions(partitions);
-    let store = Store::open(path, &options).unwrap();
-    let first = store.partitions().all().len() - 1;
-    for number in (0..=first).rev() {
-        // Some of the partitions, and a checkpoint of some of these.
+/// Changes what a store has, in some of its partitions, and makes a checkpoint of some of these.
+fn change(store: &Store, model: &mut Model, chance: u64) {
+    let partitions = store.partitions().all();
+    for number in (0..partitions.len()).rev() {
         let chances = chance >> (2 * number);
         if chances & 1 == 1 {
             let mine = |key: &u8| store.partitions().number_of(&[*key]) == number;
@@ -322,15 +319,10 @@ fn live_on(path: &Path, mut model: Model, chance: u64, partitions: u32) {
             store.put([key], "later").unwrap();
             model.insert(vec![key], b"later".into());
             if chances & 2 == 2 {
-                store.partitions().all()[number].checkpoint_here().unwrap();
+                partitions[number].checkpoint_here().unwrap();
             }
         }
     }
-    copy(path, &left);
-    let reopened = Store::open(&left, &options).unwrap();
-    assert_eq!(Brief(&contents(&reopened).unwrap()), Brief(&model));
-    drop((store, reopened));
-    fs::remove_dir_all(left).unwrap();
 }
 
 /// Copies what the death of the process would leave. Files below the table may be merged meanwhile.
