@@ -498,6 +498,11 @@ impl<E: BytesEngine> BytesIndex<E> {
         self.table.compact_if_idle(watch, compact)
     }
 
+    /// See [`Table::until_rest`].
+    pub(crate) fn until_rest(&self, watch: &mut IdleWatch) -> Option<Option<std::time::Duration>> {
+        self.table.until_rest(watch)
+    }
+
     /// Whether there is a reason to [check](Self::compact_if_idle) that was not known yet.
     pub(crate) fn has_news(&self) -> bool {
         self.table.maintenance.idle.take_news()

@@ -244,11 +244,11 @@ impl Levels {
     }
 
     /// Compacts what hides values of other files, and what is due anyway, beside the threads that do so by themselves.
-    /// `progress` is told how many files of how many have gone.
+    /// `between` is told how many files of how many have gone, and says whether to go on.
     ///
     /// # Errors
     /// Those of [`Job::run`].
-    pub fn compact_all(&self, progress: &dyn Fn(u64, u64)) -> Result<()> {
+    pub fn compact_all(&self, between: &mut dyn FnMut(u64, u64) -> bool) -> Result<()> {
         // What hides a value may have to go down level by level.
         for _ in 0..LEVELS {
             let numbers = || -> HashSet<u64> {
@@ -273,7 +273,9 @@ impl Levels {
                 is_changed = true;
                 let left = numbers().intersection(&there).count() as u64;
                 let all = there.len() as u64;
-                progress(all - left, all);
+                if !between(all - left, all) {
+                    return Ok(());
+                }
             }
             if !is_changed {
                 break;

@@ -203,8 +203,8 @@ impl Spill {
     ///
     /// # Errors
     /// Those of the files.
-    pub fn compact_all(&self, progress: &dyn Fn(u64, u64)) -> Result<()> {
-        self.levels.compact_all(progress)
+    pub fn compact_all(&self, between: &mut dyn FnMut(u64, u64) -> bool) -> Result<()> {
+        self.levels.compact_all(between)
     }
 
     /// Keys, in their order, at which [additions](Self::add) should be cut: one that has no key on both sides of any

@@ -2,7 +2,6 @@
 
 mod address_range;
 mod dir;
-mod dirty_map;
 mod domain;
 mod entry;
 mod file;

@@ -7,6 +7,7 @@
 
 pub mod bloom_filter;
 pub mod crew;
+pub mod dirty_map;
 pub mod hash_filter;
 pub mod heap;
 pub mod parallel;
@@ -14,6 +15,7 @@ pub mod partition;
 pub mod prefetch;
 pub mod rates;
 pub mod split;
+pub mod threads;
 pub mod threshold;
 pub mod worker;
 pub mod write_back;

@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock, PoisonError};
 use crossbeam_utils::sync::{ShardedLock, ShardedLockReadGuard, ShardedLockWriteGuard};
 use parking_lot::Mutex;
 
+use crate::pool::threads::Threads;
 use crate::store::commit::optimistic_reads::{Changed, OptimisticReads};
 use crate::store::files::dir::StoreDir;
 use crate::store::merge::MergeOperator;
@@ -19,7 +20,6 @@ use crate::store::resident::budget::Budget;
 use crate::store::resident::tiers::{EntryMeta, TieredItems};
 use crate::store::shared::Shared;
 use crate::store::stats::Steps;
-use crate::store::threads::Threads;
 use crate::store::wal::{Log, SealedPrefix};
 use crate::width::low_byte;
 use crate::{Error, Result};

@@ -67,7 +67,6 @@ mod stats;
 mod store_ref;
 #[cfg(test)]
 mod tests;
-mod threads;
 mod transaction;
 mod verify;
 mod wal;
@@ -79,10 +78,10 @@ use std::sync::atomic::Ordering;
 
 use self::partition::Partition;
 use self::partitions::Partitions;
-use self::threads::{PARALLEL_REQUESTS_MIN, Threads};
 pub use crate::Repair;
 #[doc(inline)]
 pub use crate::hot_cache::{HotCacheOptions, HotCacheStats};
+use crate::pool::threads::{PARALLEL_REQUESTS_MIN, Threads};
 pub use async_verbs::Pending;
 pub use columns::requests::RequestKind;
 pub use columns::{ColumnAnswers, Columns, Offsets, ValueColumns};

@@ -89,7 +89,7 @@ impl Partition {
             state,
             queue: Queue::new(true),
             others: others.iter().map(Arc::downgrade).collect(),
-            background: Background::new(interval, options.checkpoint_bytes),
+            background: Background::new(interval, options),
             callers: AtomicUsize::new(0),
             checkpointing: Mutex::new(()),
         });
@@ -194,14 +194,15 @@ impl Partition {
             // None of them needs the ones before: on a full disk some make room.
             let hiding = self.evict_hiding();
             let index = self.compact_here(&reporting(progress));
-            let told = |done, total| {
+            let mut told = |done, total| {
                 progress(Progress {
                     phase: "compact files",
                     done,
                     total,
                 });
+                true
             };
-            let files = self.state.tiers.spill.compact_all(&told);
+            let files = self.state.tiers.spill.compact_all(&mut told);
             // The reserve needs less now.
             let last = self.checkpoint_here();
             self.state.store_dir.retire_old_segments(0);

@@ -10,6 +10,7 @@ use crate::hot_cache::{Blocked, HotCache};
 use crate::lsm::GpuCompaction;
 use crate::pool::Pool;
 use crate::pool::prefetch;
+use crate::pool::threads::Threads;
 use crate::process;
 use crate::store::Partition;
 use crate::store::commit::sorter::Sorter;
@@ -20,7 +21,6 @@ use crate::store::options::{StoreOptions, WhenFull};
 use crate::store::ordered::view::SharedView;
 #[cfg(feature = "cuda")]
 use crate::store::partitions::gpu_reads::GpuReads;
-use crate::store::threads::Threads;
 use crate::store::wal::Log;
 use crate::store::wal::record::Entry;
 

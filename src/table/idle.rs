@@ -129,6 +129,14 @@ impl Default for IdleWatch {
     }
 }
 
+impl IdleWatch {
+    /// The rest begins now; gives when to check again.
+    pub(crate) fn begin_anew(&mut self) -> Duration {
+        self.rests_since = Instant::now();
+        CHECK_INTERVAL
+    }
+}
+
 impl<M: Medium> Table<M> {
     /// A file that is opened may have room to give back. Says whether to check.
     pub(super) fn hint_at_opening(&self) -> bool {
@@ -145,22 +153,11 @@ impl<M: Medium> Table<M> {
         compact: impl FnOnce() -> Result<bool>,
     ) -> Option<Duration> {
         let idle = &self.maintenance.idle;
-        let after = idle.after?;
         if !idle.is_likely.load(Ordering::Relaxed) {
             return None;
         }
-        let now = Instant::now();
-        let (elapsed, interval) = (now - watch.checked, CHECK_INTERVAL.min(after));
-        // Too short a time says nothing about how many operations there are.
-        if elapsed < interval / 2 {
-            return Some(interval);
-        }
-        watch.checked = now;
-        if self.is_busy(&mut watch.operations, elapsed) {
-            watch.rests_since = now;
-        }
-        if now - watch.rests_since < after {
-            return Some(interval);
+        if let Some(wait) = self.until_rest(watch)? {
+            return Some(wait);
         }
         idle.is_likely.store(false, Ordering::Relaxed);
         let (used, spare) = self.usage();
@@ -173,8 +170,7 @@ impl<M: Medium> Table<M> {
             Ok(true) => watch.kept = self.usage().1,
             Ok(false) => {
                 idle.hint();
-                watch.rests_since = Instant::now();
-                return Some(CHECK_INTERVAL);
+                return Some(watch.begin_anew());
             }
             Err(error) => tracing::warn!(%error, "what has moved is free with the next sync"),
         }
@@ -184,6 +180,23 @@ impl<M: Medium> Table<M> {
             "compacted at rest"
         );
         None
+    }
+
+    /// How long to wait until this is asked again, if the table has not rested for long enough yet. `None` if nothing is done
+    /// at rest.
+    pub(crate) fn until_rest(&self, watch: &mut IdleWatch) -> Option<Option<Duration>> {
+        let after = self.maintenance.idle.after?;
+        let now = Instant::now();
+        let (elapsed, interval) = (now - watch.checked, CHECK_INTERVAL.min(after));
+        // Too short a time says nothing about how many operations there are.
+        if elapsed < interval / 2 {
+            return Some(Some(interval));
+        }
+        watch.checked = now;
+        if self.is_busy(&mut watch.operations, elapsed) {
+            watch.rests_since = now;
+        }
+        Some((now - watch.rests_since < after).then_some(interval))
     }
 
     /// Whether there were more operations than `before` in the time since than a table at rest has.

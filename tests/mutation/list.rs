@@ -949,7 +949,7 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "compaction leaves sorted files to their threads",
         file: "src/store/partition.rs",
-        find: "let files = self.state.tiers.spill.compact_all(&told);",
+        find: "let files = self.state.tiers.spill.compact_all(&mut told);",
         replacement: "told(0, 0);\n            let files = Ok(());",
         suite: Suite::Store("spill"),
     },
@@ -1157,6 +1157,13 @@ pub const MUTATIONS: &[Mutation] = &[
         find: "                self.see(&numbers, key, snapshot, read, &mut part)?;\n",
         replacement: "                let _ = (numbers, snapshot, read?);\n",
         suite: Suite::Emulated("gpu_reads::tests::columns_of_snapshots"),
+    },
+    Mutation {
+        name: "what the index hides in files stays there at rest",
+        file: "src/store/lifecycle/hiding.rs",
+        find: "        Ok(hiding.items.len() as u64 * bytes / samples.max(1))\n",
+        replacement: "        Ok(hiding.items.len() as u64 * bytes / samples.max(1) / 8)\n",
+        suite: Suite::Store("rest_removes"),
     },
     Mutation {
         name: "a key with a tombstone is contained",

@@ -368,3 +368,40 @@ fn compaction_removes_what_the_index_hides() {
         assert!(contents(&store).is_empty());
     }
 }
+
+/// As after one compaction, in a minute of rest.
+#[test]
+fn rest_removes_what_the_index_hides() {
+    const ITEMS: u32 = 48_000;
+    const DELETED: u32 = 40_000;
+    for partitions in [1, 3] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("store");
+        let options = options()
+            .partitions(partitions)
+            .memory_budget(u64::from(partitions) << 20)
+            .idle_compaction(Some(Duration::from_millis(200)));
+        let store = Store::open(&path, &options).unwrap();
+        let value = |number: u32| vec![number.to_le_bytes()[0]; 3_000];
+        for first in (0..ITEMS).step_by(500) {
+            let mut batch = WriteBatch::new();
+            (first..first + 500).for_each(|number| batch.put(key(number), value(number)));
+            store.write(batch).unwrap();
+        }
+        let full = room_taken(&path);
+        for first in (0..DELETED).step_by(500) {
+            let mut batch = WriteBatch::new();
+            (first..first + 500).for_each(|number| batch.delete(key(number)));
+            store.write(batch).unwrap();
+        }
+        let live = u64::from(ITEMS - DELETED) * 3_064;
+        let most = live + live / 2 + (64 << 20);
+        assert!(full > most, "{full} of {most} bytes");
+        wait_for("what is hidden takes room", || room_taken(&path) <= most);
+        for number in (0..ITEMS).step_by(7) {
+            let found = store.get(&key(number)).unwrap();
+            assert_eq!(found, (number >= DELETED).then(|| value(number)));
+        }
+        store.close().unwrap();
+    }
+}

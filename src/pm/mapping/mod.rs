@@ -6,14 +6,15 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::{io, ptr, slice};
 
 use parking_lot::Mutex;
+use static_assertions::const_assert_eq;
 
 use super::address_range::{Range, Sharing};
-use super::dirty_map::DirtyMap;
 use super::domain::FileSystem;
 use super::file::{Faults, PmFile};
 use super::journal::Journal;
 use super::{Medium, Priority};
 use crate::layout::PAGE;
+use crate::pool::dirty_map::{self, DirtyMap};
 use crate::pool::prefetch;
 use crate::pool::write_back::WriteBack;
 use crate::process::Opener;
@@ -29,6 +30,8 @@ mod open;
 mod tests;
 
 use grow::Growth;
+
+const_assert_eq!(PAGE, dirty_map::PAGE);
 
 /// How a file is mapped.
 #[derive(Debug, Clone, Default)]

@@ -7,8 +7,8 @@ use parking_lot::Mutex;
 use super::{Columns, ValueColumns};
 use crate::layout::size_class::{MAX_VARIABLE_KEY, MAX_VARIABLE_VALUE};
 use crate::pool::parallel;
+use crate::pool::threads::REQUESTS_PER_THREAD_MIN;
 use crate::store::request::{RequestRef, check_key, check_value};
-use crate::store::threads::REQUESTS_PER_THREAD_MIN;
 use crate::{Error, Result};
 
 /// What a request of [`execute_columns`](crate::store::Store::execute_columns) does, in one byte.

@@ -15,13 +15,13 @@ use crate::engine::VersionSorter;
 use crate::pool::parallel;
 use crate::pool::prefetch;
 use crate::pool::split::position;
+use crate::pool::threads::PARALLEL_REQUESTS_MIN;
 use crate::store::columns::{
     ColumnAnswers, ColumnBuilder, PART_VALUES, ValueColumns, ValuesPart, assemble,
 };
 use crate::store::merge::{MergeOperator, merge};
 use crate::store::request::{RequestRef, Response};
 use crate::store::resident::tiers::TieredItems;
-use crate::store::threads::PARALLEL_REQUESTS_MIN;
 use crate::store::wal::record::Entry;
 use crate::{Error, Result};
 

@@ -12,4 +12,4 @@ pub mod room;
 pub mod sorter;
 pub mod user_code;
 
-pub use crate::store::threads::REQUESTS_PER_THREAD_MIN;
+pub use crate::pool::threads::REQUESTS_PER_THREAD_MIN;

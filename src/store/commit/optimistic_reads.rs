@@ -4,9 +4,9 @@
 
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::pool::threads::PARALLEL_REQUESTS_MIN;
 use crate::store::request::{Request, Response};
 use crate::store::resident::tiers::TieredItems;
-use crate::store::threads::PARALLEL_REQUESTS_MIN;
 use crate::width::to_usize;
 
 /// Requests of the longest batch that is read early. Longer ones are shared among threads in their turn.

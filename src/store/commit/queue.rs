@@ -20,6 +20,7 @@ use crate::metrics::StallReason;
 use crate::metrics::stalls::StallRecorder;
 use crate::pool::crew::Crew;
 use crate::pool::split::{Split, SplitAnswers};
+use crate::pool::threads::{PARALLEL_REQUESTS_MIN, Threads};
 use crate::pool::worker::{Worker, words};
 use crate::store::columns::ColumnAnswers;
 use crate::store::columns::requests::ColumnBatch;
@@ -27,7 +28,6 @@ use crate::store::mvcc::read_set::ReadSet;
 use crate::store::options::WhenFull;
 use crate::store::request::{Request, Response};
 use crate::store::resident::tiers::EntryMeta;
-use crate::store::threads::{PARALLEL_REQUESTS_MIN, Threads};
 use crate::{Error, Result};
 
 /// Most requests that are executed together, but for those of a single caller.

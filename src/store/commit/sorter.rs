@@ -8,8 +8,8 @@ use parking_lot::Mutex;
 
 use crate::engine::{VersionSorter, version_sorter};
 use crate::pool::rates::{Rates, Side};
+use crate::pool::threads::PARALLEL_REQUESTS_MIN;
 use crate::pool::threshold::Threshold;
-use crate::store::threads::PARALLEL_REQUESTS_MIN;
 use crate::{Engine, Result};
 
 /// See the [module](self).

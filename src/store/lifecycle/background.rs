@@ -5,10 +5,12 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use super::hiding::IdleFiles;
 use crate::Result;
 use crate::pool::heap;
 use crate::pool::worker::Worker;
 use crate::store::Partition;
+use crate::store::StoreOptions;
 use crate::store::inner::StoreInner;
 use crate::table::idle::IdleWatch;
 
@@ -26,17 +28,18 @@ pub struct Background {
     index: Worker,
     /// Bytes of log from which on a checkpoint is taken.
     checkpoint_bytes: u64,
+    pub(super) idle_files: IdleFiles,
 }
 
 impl Background {
-    /// That of a store that syncs its log every `interval`, and takes a checkpoint whenever the log has
-    /// more than `checkpoint_bytes`.
-    pub fn new(interval: Option<Duration>, checkpoint_bytes: u64) -> Self {
+    /// That of a store that syncs its log every `interval`.
+    pub fn new(interval: Option<Duration>, options: &StoreOptions) -> Self {
         Self {
             log: Worker::new("gphash-store-log"),
             interval,
             index: Worker::new("gphash-store-index"),
-            checkpoint_bytes,
+            checkpoint_bytes: options.checkpoint_bytes,
+            idle_files: IdleFiles::new(options.index.sharers),
         }
     }
 
@@ -47,7 +50,7 @@ impl Background {
                 .set_work(sync_log(Arc::downgrade(partition), interval));
         }
         let saved = Arc::downgrade(partition);
-        let mut watch = IdleWatch::default();
+        let (mut watch, mut files) = (IdleWatch::default(), IdleWatch::default());
         self.index.set_work(move || {
             let partition = saved.upgrade()?;
             partition.state.forget_unseen();
@@ -60,10 +63,10 @@ impl Background {
             let was_full = partition.state.was_full.swap(false, Ordering::Relaxed);
             let is_full = was_full && partition.state.log.bytes() > 0;
             if !(partition.background.is_long(&partition.state) || is_full) {
-                return compact_if_idle(&partition, &mut watch);
+                return compact_if_idle(&partition, &mut watch, &mut files);
             }
             again(partition.checkpoint(), "there is no checkpoint yet")
-                .or_else(|| compact_if_idle(&partition, &mut watch))
+                .or_else(|| compact_if_idle(&partition, &mut watch, &mut files))
         });
         if let Some(budget) = &partition.state.budget {
             budget
@@ -89,10 +92,12 @@ impl Background {
                 tracing::warn!(%error, "the log is not durable yet");
             }
         }
-        if self.is_long(state)
+        let (bytes, next) = state.log.length();
+        if bytes > self.checkpoint_bytes
             || state.was_full.load(Ordering::Relaxed)
             || state.freed_bytes.load(Ordering::Relaxed) > FREED_BYTES_MAX
             || state.tiers.table.has_news()
+            || self.idle_files.take_news(state, next)
         {
             self.index.call_if_possible();
         } else if state.has_unseen_versions() {
@@ -134,17 +139,23 @@ fn wants_checkpoint(partition: &Partition) -> bool {
         || partition.state.was_full.load(Ordering::Relaxed)
 }
 
-/// Gives back what the index does not need, once it rests; gives when to check again.
-fn compact_if_idle(partition: &Arc<Partition>, watch: &mut IdleWatch) -> Option<Duration> {
+/// Gives back what the index does not need, and what it hides in files, once it rests; gives when to check again.
+fn compact_if_idle(
+    partition: &Arc<Partition>,
+    watch: &mut IdleWatch,
+    files: &mut IdleWatch,
+) -> Option<Duration> {
     let table = &partition.state.tiers.table;
+    let paced = || {
+        let paced = table.paced();
+        move |progress| paced(progress) && !wants_checkpoint(partition)
+    };
     // It takes a checkpoint, for which a full disk may have no room.
-    table.compact_if_idle(watch, || match partition.state.store_dir.is_tight() {
+    let index = table.compact_if_idle(watch, || match partition.state.store_dir.is_tight() {
         true => Ok(true),
-        false => {
-            let paced = table.paced();
-            partition.compact_here(&|progress| paced(progress) && !wants_checkpoint(partition))
-        }
-    })
+        false => partition.compact_here(&paced()),
+    });
+    index.or_else(|| partition.compact_files_if_idle(files, paced))
 }
 
 /// When to try again what has failed.

@@ -17,7 +17,6 @@ use rayon::slice::ParallelSliceMut;
 use crate::hot_cache::access_counts::{AccessCounts, EvictionCut, Histogram};
 use crate::lsm::{Entry, Value};
 use crate::pool::heap;
-use crate::pool::worker::Worker;
 use crate::store::Partition;
 use crate::store::commit::queue::Work;
 use crate::store::files::dir::StoreDir;
@@ -46,9 +45,6 @@ const CHUNK_BYTES_MAX: u64 = 64 << 20;
 /// Items that are taken out of the table at a time; changes wait meanwhile.
 const SLICE_ITEMS: usize = 1024;
 
-/// The budget by which items leave that [hide](Partition::evict_hiding) others, in a store without one.
-const UNBOUND_BUDGET: u64 = 256 << 20;
-
 /// The longest that a change waits for room.
 const STALL_TIME_MAX: Duration = Duration::from_secs(1);
 
@@ -69,15 +65,15 @@ const SAMPLED_STRIDES: u64 = 256;
 const COLD_SHARE: f64 = 0.5;
 
 /// Items that are to leave the table, in the order of their keys.
-struct ColdItems {
+pub(super) struct ColdItems {
     /// Mapped, so that the system has its memory back afterwards: the allocator would keep it between small blocks
     /// that stay. Pages that are not used take none.
     keys: MmapMut,
-    items: Vec<ColdItem>,
+    pub(super) items: Vec<ColdItem>,
 }
 
 #[derive(Clone, Copy)]
-struct ColdItem {
+pub(super) struct ColdItem {
     /// How its key begins: to compare keys elsewhere takes long.
     prefix: u64,
     stamp: EntryMeta,
@@ -137,7 +133,7 @@ impl ColdItem {
 }
 
 impl ColdItems {
-    fn key(&self, item: &ColdItem) -> &[u8] {
+    pub(super) fn key(&self, item: &ColdItem) -> &[u8] {
         &self.keys[item.start..item.start + item.key_len as usize]
     }
 
@@ -294,45 +290,11 @@ impl Partition {
         eviction.make_room(is_pressed, begin, |items| self.evict(items))
     }
 
-    fn evict(self: &Arc<Self>, items: &[(&[u8], EntryMeta)]) -> Result<()> {
+    pub(super) fn evict(self: &Arc<Self>, items: &[(&[u8], EntryMeta)]) -> Result<()> {
         let item = |(key, stamp): &(&[u8], EntryMeta)| (key.to_vec(), *stamp);
         self.submit(Work::Evict(items.iter().map(item).collect()))?;
         if let Some(budget) = &self.state.budget {
             budget.has_left.notify_all();
-        }
-        Ok(())
-    }
-
-    /// Lets all items leave that hide others of files, so that compaction can remove both.
-    ///
-    /// # Errors
-    /// As [`keep_within_budget`](Self::keep_within_budget).
-    pub fn evict_hiding(self: &Arc<Self>) -> Result<()> {
-        let state = &self.state;
-        let unbound;
-        let budget = match &state.budget {
-            Some(budget) => budget,
-            None if state.tiers.spill.version_if_any().is_none() => return Ok(()),
-            // There was one before.
-            None => {
-                let worker = Worker::new("gphash-store-table");
-                unbound = Budget::new(UNBOUND_BUDGET, worker);
-                &unbound
-            }
-        };
-        let eviction = state.eviction(budget);
-        // A round has as many keys as there is memory for, and others may leave more behind it.
-        let mut left = state.tiers.table.len();
-        while left > 0 {
-            // One lets items leave at a time.
-            let _alone = budget.stalls_before.lock();
-            let hiding = eviction.hiding_items()?;
-            if hiding.items.is_empty() {
-                break;
-            }
-            let begin = || state.begin_eviction();
-            eviction.evict(&hiding, begin, |items| self.evict(items))?;
-            left = left.saturating_sub(hiding.items.len() as u64);
         }
         Ok(())
     }
@@ -388,7 +350,7 @@ impl Eviction<'_> {
     }
 
     /// Writes items into files, chunk by chunk, and has `remove` take them out of the table.
-    fn evict<G>(
+    pub(super) fn evict<G>(
         &self,
         cold: &ColdItems,
         begin: impl Fn() -> G,
@@ -424,7 +386,7 @@ impl Eviction<'_> {
 }
 
 /// While this is there, what is deleted leaves a tombstone: its value may be on the way into a file.
-struct EvictionGuard<'s> {
+pub(super) struct EvictionGuard<'s> {
     state: &'s StoreInner,
     _evicting: MutexGuard<'s, ()>,
 }
@@ -437,7 +399,7 @@ impl Drop for EvictionGuard<'_> {
 }
 
 impl StoreInner {
-    fn eviction<'s>(&'s self, budget: &'s Budget) -> Eviction<'s> {
+    pub(super) fn eviction<'s>(&'s self, budget: &'s Budget) -> Eviction<'s> {
         Eviction {
             tiers: &self.tiers,
             budget,
@@ -446,7 +408,7 @@ impl StoreInner {
         }
     }
 
-    fn begin_eviction(&self) -> EvictionGuard<'_> {
+    pub(super) fn begin_eviction(&self) -> EvictionGuard<'_> {
         let _evicting = self.evicting.lock();
         self.applying().is_evicting = true;
         EvictionGuard {
@@ -510,21 +472,8 @@ impl Eviction<'_> {
         Ok(cold)
     }
 
-    /// Tombstones, and items of whose keys files may have others, but for those that are the same in a file. As many as
-    /// there is memory for.
-    ///
-    /// # Errors
-    /// As [`cold_items`](Self::cold_items).
-    fn hiding_items(&self) -> Result<ColdItems> {
-        let version = self.tiers.spill.version();
-        let hides = |key: &[u8], stamp: EntryMeta| {
-            stamp.is_tombstone() || !stamp.was_promoted() && version.may_have(key)
-        };
-        self.collect(u64::MAX, |_| true, hides)
-    }
-
     /// Items of the table, of about so many bytes, that are `cold` by their fingerprints and `wanted` by the rest.
-    fn collect(
+    pub(super) fn collect(
         &self,
         bytes: u64,
         cold: impl Fn(u64) -> bool + Sync,

@@ -4,6 +4,7 @@ pub mod background;
 pub mod checkpoint;
 pub mod eviction;
 pub mod groups;
+pub mod hiding;
 pub mod open;
 pub mod rebuild;
 pub mod recover;

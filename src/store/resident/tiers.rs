@@ -14,10 +14,10 @@ use crate::hot_cache::access_counts::AccessCounts;
 use crate::index::bytes::BytesIndex;
 use crate::lsm::{LsmVersion, Spill};
 use crate::pool::parallel;
+use crate::pool::threads::PARALLEL_REQUESTS_MIN;
 use crate::pool::worker::Worker;
 use crate::store::files::dir::StoreDir;
 use crate::store::mvcc::old_versions::Value;
-use crate::store::threads::PARALLEL_REQUESTS_MIN;
 use crate::store::wal::record::Entry;
 use crate::table::item::Mutation;
 

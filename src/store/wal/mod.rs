@@ -161,6 +161,12 @@ impl Log {
         self.tail().next
     }
 
+    /// What [`bytes`](Self::bytes) and [`next_sequence`](Self::next_sequence) say at one moment.
+    pub fn length(&self) -> (u64, u64) {
+        let tail = self.tail();
+        (tail.bytes, tail.next)
+    }
+
     /// Bytes of records that a recovery would have to read.
     pub fn bytes(&self) -> u64 {
         self.tail().bytes

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use memmap2::{MmapOptions, MmapRaw};
 
-use crate::layout::PAGE;
-use crate::width::to_usize;
+/// Bytes of a page.
+pub const PAGE: u64 = 4096;
 
 /// One bit a page. Its memory costs only what has been touched.
 #[derive(Debug)]
@@ -122,6 +122,11 @@ impl DirtyMap {
             self.set(&self.words()[(page / 64) as usize], 1 << (page % 64));
         }
     }
+}
+
+/// That of a number of words.
+fn to_usize(words: u64) -> usize {
+    usize::try_from(words).expect("an address space of 64 bits")
 }
 
 #[cfg(test)]

@@ -1,0 +1,223 @@
+//! Items of the index that hide those of files, which then take room for nothing: how they leave, and when they do so by
+//! themselves.
+
+use std::cell::OnceCell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::eviction::{ColdItems, Eviction};
+use crate::Result;
+use crate::lsm::LevelStats;
+use crate::pool::worker::Worker;
+use crate::store::Partition;
+use crate::store::inner::StoreInner;
+use crate::store::resident::budget::Budget;
+use crate::store::resident::tiers::EntryMeta;
+use crate::table::idle::IdleWatch;
+use crate::table::recovery::Progress;
+
+/// What is hidden is estimated anew after one change for so many items of files, and so many at least.
+const CHANGES_SHARE: u64 = 16;
+const CHANGES_MIN: u64 = 1 << 12;
+
+/// It is removed if it is more than one byte for so many of files, and so many in all, of which each partition has a
+/// share.
+const KEPT_SHARE: u64 = 8;
+const KEPT_BYTES: u64 = 32 << 20;
+
+/// Hidden items that are looked up for an estimate.
+const SAMPLES: usize = 256;
+
+/// The budget by which items leave that hide others, in a store without one.
+const UNBOUND_BUDGET: u64 = 256 << 20;
+
+/// When the files of a partition are compacted by themselves.
+pub struct IdleFiles {
+    kept_bytes: u64,
+    /// The sequence number from which on an estimate is due.
+    due: AtomicU64,
+    /// Whoever makes it knows.
+    is_known: AtomicBool,
+    /// What hides others has left the index, and not all compactions that it is worth were made.
+    has_begun: AtomicBool,
+}
+
+impl IdleFiles {
+    /// Those of one of so many partitions. A store that is opened may have what hides others.
+    pub fn new(partitions: u64) -> Self {
+        Self {
+            kept_bytes: KEPT_BYTES / partitions,
+            due: AtomicU64::new(0),
+            is_known: AtomicBool::new(false),
+            has_begun: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether there may be much that is hidden, which nobody knows yet; `next` is the sequence number of the next change.
+    pub fn take_news(&self, state: &StoreInner, next: u64) -> bool {
+        if next < self.due.load(Ordering::Relaxed) || self.is_known.load(Ordering::Relaxed) {
+            return false;
+        }
+        if state.tiers.spill.version_if_any().is_none() {
+            self.put_off(0, next);
+            return false;
+        }
+        !self.is_known.swap(true, Ordering::Relaxed)
+    }
+
+    /// Nothing is due while so many items of files have few changes from the `next` one on.
+    fn put_off(&self, items: u64, next: u64) {
+        let due = next + (items / CHANGES_SHARE).max(CHANGES_MIN);
+        self.due.store(due, Ordering::Relaxed);
+    }
+}
+
+impl Partition {
+    /// Lets all items leave that hide others of files, so that compaction can remove both.
+    ///
+    /// # Errors
+    /// As [`keep_within_budget`](Self::keep_within_budget).
+    pub fn evict_hiding(self: &Arc<Self>) -> Result<()> {
+        let state = &self.state;
+        if state.tiers.spill.version_if_any().is_none() {
+            return Ok(());
+        }
+        let unbound = OnceCell::new();
+        let budget = budget_of(state, &unbound);
+        let eviction = state.eviction(budget);
+        // A round has as many keys as there is memory for, and others may leave more behind it.
+        let mut left = state.tiers.table.len();
+        while left > 0 {
+            // One lets items leave at a time.
+            let _alone = budget.stalls_before.lock();
+            let hiding = eviction.hiding_items()?;
+            if hiding.items.is_empty() {
+                break;
+            }
+            let begin = || state.begin_eviction();
+            eviction.evict(&hiding, begin, |items| self.evict(items))?;
+            left = left.saturating_sub(hiding.items.len() as u64);
+        }
+        Ok(())
+    }
+
+    /// Has hidden items removed if they take much, once the store rests; gives when to check again. What `pace` gives
+    /// says after each compaction whether to go on.
+    pub fn compact_files_if_idle<P: Fn(Progress) -> bool>(
+        self: &Arc<Self>,
+        watch: &mut IdleWatch,
+        pace: impl FnOnce() -> P,
+    ) -> Option<Duration> {
+        let (idle, state) = (&self.background.idle_files, &self.state);
+        if !idle.is_known.load(Ordering::Relaxed) {
+            return None;
+        }
+        if let Some(wait) = state.tiers.table.until_rest(watch)? {
+            return Some(wait);
+        }
+        idle.put_off(
+            state.tiers.spill.version().entries(),
+            state.log.next_sequence(),
+        );
+        idle.is_known.store(false, Ordering::Relaxed);
+        // It takes room, which a full disk has not.
+        if state.store_dir.is_tight() {
+            return None;
+        }
+        match self.compact_files_if_worth_while(pace) {
+            Ok(true) => None,
+            Ok(false) => {
+                idle.is_known.store(true, Ordering::Relaxed);
+                Some(watch.begin_anew())
+            }
+            Err(error) => {
+                tracing::warn!(%error, "what is hidden in files stays there for now");
+                None
+            }
+        }
+    }
+
+    /// About how many bytes of files the items of the index hide.
+    fn hidden_bytes(&self) -> Result<u64> {
+        let state = &self.state;
+        let unbound = OnceCell::new();
+        let hiding = state.eviction(budget_of(state, &unbound)).hiding_items()?;
+        let version = state.tiers.spill.version();
+        let step = hiding.items.len().div_ceil(SAMPLES).max(1);
+        let (mut samples, mut bytes) = (0, 0);
+        for item in hiding.items.iter().step_by(step) {
+            let key = hiding.key(item);
+            samples += 1;
+            if let Some((_, value)) = version.get(key)? {
+                bytes += (key.len() + value.map_or(0, |value| value.len())) as u64;
+            }
+        }
+        Ok(hiding.items.len() as u64 * bytes / samples.max(1))
+    }
+
+    /// Whether what is hidden takes so much that it should go.
+    fn hides_much(&self) -> Result<bool> {
+        let stats = self.state.tiers.spill.stats();
+        let sum = |of: fn(&LevelStats) -> u64| stats.levels.iter().map(of).sum::<u64>();
+        let (sorted, entries) = (sum(|level| level.bytes), sum(|level| level.entries));
+        let each = (sorted + stats.live_value_bytes) / entries.max(1);
+        // What is on level 0 may hide anything below.
+        let newest = stats.levels.first().map_or(0, |level| level.bytes);
+        let newest = if newest < sorted { newest } else { 0 };
+        let hidden = self.hidden_bytes()? + sum(|level| level.tombstones) * each + newest;
+        let all = sorted + stats.value_bytes;
+        tracing::debug!(hidden, all, "bytes below the index");
+        Ok(hidden > all / KEPT_SHARE + self.background.idle_files.kept_bytes)
+    }
+
+    /// `false` if it was ended early.
+    fn compact_files_if_worth_while<P: Fn(Progress) -> bool>(
+        self: &Arc<Self>,
+        pace: impl FnOnce() -> P,
+    ) -> Result<bool> {
+        let has_begun = &self.background.idle_files.has_begun;
+        if !has_begun.load(Ordering::Relaxed) {
+            if !self.hides_much()? {
+                return Ok(true);
+            }
+            self.evict_hiding()?;
+            has_begun.store(true, Ordering::Relaxed);
+        }
+        let goes_on = pace();
+        let mut is_done = true;
+        self.state.tiers.spill.compact_all(&mut |done, total| {
+            is_done = goes_on(Progress {
+                phase: "compact files",
+                done,
+                total,
+            });
+            is_done
+        })?;
+        has_begun.store(!is_done, Ordering::Relaxed);
+        self.checkpoint_here()?;
+        Ok(is_done)
+    }
+}
+
+impl Eviction<'_> {
+    /// Tombstones, and items of whose keys files may have others, but for those that are the same in a file. As many as
+    /// there is memory for.
+    ///
+    /// # Errors
+    /// As [`cold_items`](Self::cold_items).
+    fn hiding_items(&self) -> Result<ColdItems> {
+        let version = self.tiers.spill.version();
+        let hides = |key: &[u8], stamp: EntryMeta| {
+            stamp.is_tombstone() || !stamp.was_promoted() && version.may_have(key)
+        };
+        self.collect(u64::MAX, |_| true, hides)
+    }
+}
+
+/// The budget of a store, or the one by which items leave a store that has none.
+fn budget_of<'b>(state: &'b StoreInner, unbound: &'b OnceCell<Budget>) -> &'b Budget {
+    let unbound =
+        || unbound.get_or_init(|| Budget::new(UNBOUND_BUDGET, Worker::new("gphash-store-table")));
+    state.budget.as_ref().unwrap_or_else(unbound)
+}
