@@ -1,7 +1,7 @@
 //! The threads that share the work of a store. One pool executes what the queue has, one group at a
 //! time. Another one is for lookups, which take no lock there.
 
-use crate::{Pool, run_off_pool};
+use super::{Pool, run_off_pool};
 
 /// From how many requests on several threads execute them: others wait for the batch.
 pub const PARALLEL_REQUESTS_MIN: usize = 384;
