@@ -1161,8 +1161,8 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "what the index hides in files stays there at rest",
         file: "src/store/lifecycle/hiding.rs",
-        find: "        Ok(hiding.items.len() as u64 * bytes / samples.max(1))\n",
-        replacement: "        Ok(hiding.items.len() as u64 * bytes / samples.max(1) / 8)\n",
+        find: "        Ok(own + count * bytes / (samples.len() as u64).max(1))\n",
+        replacement: "        Ok(own + count * bytes / (samples.len() as u64).max(1) / 8)\n",
         suite: Suite::Store("rest_removes"),
     },
     Mutation {

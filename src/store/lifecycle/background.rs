@@ -50,7 +50,7 @@ impl Background {
                 .set_work(sync_log(Arc::downgrade(partition), interval));
         }
         let saved = Arc::downgrade(partition);
-        let (mut watch, mut files) = (IdleWatch::default(), IdleWatch::default());
+        let mut watch = IdleWatch::default();
         self.index.set_work(move || {
             let partition = saved.upgrade()?;
             partition.state.forget_unseen();
@@ -63,10 +63,10 @@ impl Background {
             let was_full = partition.state.was_full.swap(false, Ordering::Relaxed);
             let is_full = was_full && partition.state.log.bytes() > 0;
             if !(partition.background.is_long(&partition.state) || is_full) {
-                return compact_if_idle(&partition, &mut watch, &mut files);
+                return compact_if_idle(&partition, &mut watch);
             }
             again(partition.checkpoint(), "there is no checkpoint yet")
-                .or_else(|| compact_if_idle(&partition, &mut watch, &mut files))
+                .or_else(|| compact_if_idle(&partition, &mut watch))
         });
         if let Some(budget) = &partition.state.budget {
             budget
@@ -140,11 +140,7 @@ fn wants_checkpoint(partition: &Partition) -> bool {
 }
 
 /// Gives back what the index does not need, and what it hides in files, once it rests; gives when to check again.
-fn compact_if_idle(
-    partition: &Arc<Partition>,
-    watch: &mut IdleWatch,
-    files: &mut IdleWatch,
-) -> Option<Duration> {
+fn compact_if_idle(partition: &Arc<Partition>, watch: &mut IdleWatch) -> Option<Duration> {
     let table = &partition.state.tiers.table;
     let paced = || {
         let paced = table.paced();
@@ -155,7 +151,7 @@ fn compact_if_idle(
         true => Ok(true),
         false => partition.compact_here(&paced()),
     });
-    index.or_else(|| partition.compact_files_if_idle(files, paced))
+    index.or_else(|| partition.compact_files_if_idle(watch, paced))
 }
 
 /// When to try again what has failed.

@@ -133,7 +133,7 @@ impl ColdItem {
 }
 
 impl ColdItems {
-    pub(super) fn key(&self, item: &ColdItem) -> &[u8] {
+    fn key(&self, item: &ColdItem) -> &[u8] {
         &self.keys[item.start..item.start + item.key_len as usize]
     }
 

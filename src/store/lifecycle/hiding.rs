@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use super::eviction::{ColdItems, Eviction};
 use crate::Result;
-use crate::lsm::LevelStats;
+use crate::lsm::{LevelStats, LsmVersion};
 use crate::pool::worker::Worker;
 use crate::store::Partition;
 use crate::store::inner::StoreInner;
 use crate::store::resident::budget::Budget;
-use crate::store::resident::tiers::EntryMeta;
+use crate::store::resident::tiers::{EntryMeta, TieredItems};
 use crate::table::idle::IdleWatch;
 use crate::table::recovery::Progress;
 
@@ -24,10 +24,13 @@ const CHANGES_MIN: u64 = 1 << 12;
 /// It is removed if it is more than one byte for so many of files, and so many in all, of which each partition has a
 /// share.
 const KEPT_SHARE: u64 = 8;
-const KEPT_BYTES: u64 = 32 << 20;
+const KEPT_BYTES: u64 = 16 << 20;
 
-/// Hidden items that are looked up for an estimate.
+/// Hidden items that are looked up for an estimate, at most.
 const SAMPLES: usize = 256;
+
+/// Buckets that are gone through at a time: none of their records is reused meanwhile.
+const BUCKETS: usize = 1024;
 
 /// The budget by which items leave that hide others, in a store without one.
 const UNBOUND_BUDGET: u64 = 256 << 20;
@@ -138,22 +141,49 @@ impl Partition {
         }
     }
 
-    /// About how many bytes of files the items of the index hide.
+    /// About how many bytes of files the items of the index hide, and its tombstones take.
     fn hidden_bytes(&self) -> Result<u64> {
-        let state = &self.state;
-        let unbound = OnceCell::new();
-        let hiding = state.eviction(budget_of(state, &unbound)).hiding_items()?;
-        let version = state.tiers.spill.version();
-        let step = hiding.items.len().div_ceil(SAMPLES).max(1);
-        let (mut samples, mut bytes) = (0, 0);
-        for item in hiding.items.iter().step_by(step) {
-            let key = hiding.key(item);
-            samples += 1;
+        let TieredItems { table, spill, .. } = &self.state.tiers;
+        let version = spill.version();
+        let (mut own, mut count, mut step) = (0, 0, 1);
+        let mut samples: Vec<Vec<u8>> = Vec::new();
+        let all = table.bucket_numbers();
+        for from in all.clone().step_by(BUCKETS) {
+            let buckets = from..all.end.min(from + BUCKETS as u64);
+            table.for_each_key_within(
+                buckets,
+                |_| true,
+                |item| {
+                    // Whoever reads a damaged record is told.
+                    let Ok((key, stamp, _)) = item else { return };
+                    if !hides(&version, key, EntryMeta(stamp)) {
+                        return;
+                    }
+                    if EntryMeta(stamp).is_tombstone() {
+                        own += table.record_len(key.len(), 0);
+                    }
+                    if count % step == 0 {
+                        samples.push(key.to_vec());
+                    }
+                    count += 1;
+                    if samples.len() == SAMPLES {
+                        let mut nth = 0;
+                        samples.retain(|_| {
+                            nth += 1;
+                            nth % 2 == 1
+                        });
+                        step *= 2;
+                    }
+                },
+            );
+        }
+        let mut bytes = 0;
+        for key in &samples {
             if let Some((_, value)) = version.get(key)? {
                 bytes += (key.len() + value.map_or(0, |value| value.len())) as u64;
             }
         }
-        Ok(hiding.items.len() as u64 * bytes / samples.max(1))
+        Ok(own + count * bytes / (samples.len() as u64).max(1))
     }
 
     /// Whether what is hidden takes so much that it should go.
@@ -196,6 +226,7 @@ impl Partition {
         })?;
         has_begun.store(!is_done, Ordering::Relaxed);
         self.checkpoint_here()?;
+        self.state.store_dir.retire_old_segments(0);
         Ok(is_done)
     }
 }
@@ -208,11 +239,12 @@ impl Eviction<'_> {
     /// As [`cold_items`](Self::cold_items).
     fn hiding_items(&self) -> Result<ColdItems> {
         let version = self.tiers.spill.version();
-        let hides = |key: &[u8], stamp: EntryMeta| {
-            stamp.is_tombstone() || !stamp.was_promoted() && version.may_have(key)
-        };
-        self.collect(u64::MAX, |_| true, hides)
+        self.collect(u64::MAX, |_| true, |key, stamp| hides(&version, key, stamp))
     }
+}
+
+fn hides(version: &LsmVersion, key: &[u8], stamp: EntryMeta) -> bool {
+    stamp.is_tombstone() || !stamp.was_promoted() && version.may_have(key)
 }
 
 /// The budget of a store, or the one by which items leave a store that has none.
