@@ -227,21 +227,20 @@ fn files_that_are_damaged() {
     let segments: Vec<PathBuf> = files(&left.join("wal")).into_keys().collect();
     let manifest = left.join("MANIFEST");
     fs::remove_file(left.join("MANIFEST.2")).unwrap();
-    for (file, at, version) in [
-        (&manifest, 40, false),
-        (&manifest, 8, true),
-        (&segments[0], 8, true),
-        (&segments[0], 20, false),
-        (&segments[0], 64, false),
-        (&segments[0], 64 + 48 + 300, false),
-        (&segments[1], 64 + 48 + 300, false),
+    for (file, at) in [
+        (&manifest, 40),
+        (&manifest, 8),
+        (&segments[0], 8),
+        (&segments[0], 20),
+        (&segments[0], 64),
+        (&segments[0], 64 + 48 + 300),
+        (&segments[1], 64 + 48 + 300),
     ] {
         let bytes = fs::read(file).unwrap();
         let mut broken = bytes.clone();
         broken[at] ^= 0x40;
         fs::write(file, &broken).unwrap();
         let text = refused(&left, &options(), |error| match error {
-            Error::NewerFormat { .. } => version,
             Error::Damaged { .. } => *file == manifest,
             Error::DamagedLog { .. } => *file != manifest,
             _ => false,

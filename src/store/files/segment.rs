@@ -293,7 +293,14 @@ fn read_header(file: &PmFile) -> Result<Header> {
     let mut header = Header::zeroed();
     let len = file.read(bytemuck::bytes_of_mut(&mut header), 0)?;
     let bytes = bytemuck::bytes_of(&header);
-    FORMAT.check(&bytes[..len], file.path())?;
+    FORMAT
+        .check(&bytes[..len], file.path())
+        .map_err(|error| match error {
+            Error::Damaged {
+                path, at, found, ..
+            } => Error::DamagedLog { path, at, found },
+            error => error,
+        })?;
     let path = file.path().to_path_buf();
     if header.checksum != preamble::checksum(bytes) {
         return Err(Error::DamagedLog {
