@@ -194,19 +194,8 @@ impl Partition {
             // None of them needs the ones before: on a full disk some make room.
             let hiding = self.evict_hiding();
             let index = self.compact_here(&reporting(progress));
-            let mut told = |done, total| {
-                progress(Progress {
-                    phase: "compact files",
-                    done,
-                    total,
-                });
-                true
-            };
-            let files = self.state.tiers.spill.compact_all(&mut told);
-            // The reserve needs less now.
-            let last = self.checkpoint_here();
-            self.state.store_dir.retire_old_segments(0);
-            hiding.and(index.map(|_| ())).and(files).and(last)
+            let files = self.compact_files(&reporting(progress));
+            hiding.and(index).and(files).map(|_| ())
         })
     }
 

@@ -948,9 +948,9 @@ pub const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         name: "compaction leaves sorted files to their threads",
-        file: "src/store/partition.rs",
+        file: "src/store/lifecycle/hiding.rs",
         find: "let files = self.state.tiers.spill.compact_all(&mut told);",
-        replacement: "told(0, 0);\n            let files = Ok(());",
+        replacement: "told(0, 0);\n        let files = Ok(());",
         suite: Suite::Store("spill"),
     },
     Mutation {

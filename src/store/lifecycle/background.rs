@@ -61,8 +61,9 @@ impl Background {
             }
             // What nobody waits for finds room when it is asked for again.
             let was_full = partition.state.was_full.swap(false, Ordering::Relaxed);
-            let is_full = was_full && partition.state.log.bytes() > 0;
-            if !(partition.background.is_long(&partition.state) || is_full) {
+            let log_bytes = partition.state.log.bytes();
+            let is_full = was_full && log_bytes > 0;
+            if !(partition.background.is_long(log_bytes) || is_full) {
                 return compact_if_idle(&partition, &mut watch);
             }
             again(partition.checkpoint(), "there is no checkpoint yet")
@@ -77,8 +78,8 @@ impl Background {
     }
 
     /// Whether a checkpoint is to take the place of the log.
-    fn is_long(&self, state: &StoreInner) -> bool {
-        state.log.bytes() > self.checkpoint_bytes
+    fn is_long(&self, log_bytes: u64) -> bool {
+        log_bytes > self.checkpoint_bytes
     }
 
     /// Wakes the threads that a group of changes has left something for.
@@ -93,7 +94,7 @@ impl Background {
             }
         }
         let (bytes, next) = state.log.length();
-        if bytes > self.checkpoint_bytes
+        if self.is_long(bytes)
             || state.was_full.load(Ordering::Relaxed)
             || state.freed_bytes.load(Ordering::Relaxed) > FREED_BYTES_MAX
             || state.tiers.table.has_news()
@@ -135,7 +136,7 @@ impl Background {
 
 /// Whether the thread that compacts is wanted for a checkpoint.
 fn wants_checkpoint(partition: &Partition) -> bool {
-    partition.background.is_long(&partition.state)
+    partition.background.is_long(partition.state.log.bytes())
         || partition.state.was_full.load(Ordering::Relaxed)
 }
 

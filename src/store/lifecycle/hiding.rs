@@ -147,35 +147,28 @@ impl Partition {
         let version = spill.version();
         let (mut own, mut count, mut step) = (0, 0, 1);
         let mut samples: Vec<Vec<u8>> = Vec::new();
+        let mut visit = |item: Result<(&[u8], u64, u64)>| {
+            // Whoever reads a damaged record is told.
+            let Ok((key, stamp, _)) = item else { return };
+            if !hides(&version, key, EntryMeta(stamp)) {
+                return;
+            }
+            if EntryMeta(stamp).is_tombstone() {
+                own += table.record_len(key.len(), 0);
+            }
+            if count % step == 0 {
+                samples.push(key.to_vec());
+            }
+            count += 1;
+            if samples.len() == SAMPLES {
+                samples = samples.drain(..).step_by(2).collect();
+                step *= 2;
+            }
+        };
         let all = table.bucket_numbers();
         for from in all.clone().step_by(BUCKETS) {
             let buckets = from..all.end.min(from + BUCKETS as u64);
-            table.for_each_key_within(
-                buckets,
-                |_| true,
-                |item| {
-                    // Whoever reads a damaged record is told.
-                    let Ok((key, stamp, _)) = item else { return };
-                    if !hides(&version, key, EntryMeta(stamp)) {
-                        return;
-                    }
-                    if EntryMeta(stamp).is_tombstone() {
-                        own += table.record_len(key.len(), 0);
-                    }
-                    if count % step == 0 {
-                        samples.push(key.to_vec());
-                    }
-                    count += 1;
-                    if samples.len() == SAMPLES {
-                        let mut nth = 0;
-                        samples.retain(|_| {
-                            nth += 1;
-                            nth % 2 == 1
-                        });
-                        step *= 2;
-                    }
-                },
-            );
+            table.for_each_key_within(buckets, |_| true, &mut visit);
         }
         let mut bytes = 0;
         for key in &samples {
@@ -214,20 +207,30 @@ impl Partition {
             self.evict_hiding()?;
             has_begun.store(true, Ordering::Relaxed);
         }
-        let goes_on = pace();
+        let is_done = self.compact_files(&pace())?;
+        has_begun.store(!is_done, Ordering::Relaxed);
+        Ok(is_done)
+    }
+
+    /// Compacts what hides others in files, then makes a checkpoint, after which the reserve needs less. `false` if `between`
+    /// has ended it early.
+    ///
+    /// # Errors
+    /// The first one of the two. None of them needs the other: on a full disk either may make room.
+    pub fn compact_files(self: &Arc<Self>, between: &dyn Fn(Progress) -> bool) -> Result<bool> {
         let mut is_done = true;
-        self.state.tiers.spill.compact_all(&mut |done, total| {
-            is_done = goes_on(Progress {
+        let mut told = |done, total| {
+            is_done = between(Progress {
                 phase: "compact files",
                 done,
                 total,
             });
             is_done
-        })?;
-        has_begun.store(!is_done, Ordering::Relaxed);
-        self.checkpoint_here()?;
+        };
+        let files = self.state.tiers.spill.compact_all(&mut told);
+        let last = self.checkpoint_here();
         self.state.store_dir.retire_old_segments(0);
-        Ok(is_done)
+        files.and(last).map(|()| is_done)
     }
 }
 
