@@ -14,6 +14,7 @@ pub mod parallel;
 pub mod partition;
 pub mod prefetch;
 pub mod rates;
+pub mod snapshots;
 pub mod split;
 pub mod threads;
 pub mod threshold;

@@ -7,13 +7,13 @@ use std::sync::{Arc, OnceLock, PoisonError};
 use crossbeam_utils::sync::{ShardedLock, ShardedLockReadGuard, ShardedLockWriteGuard};
 use parking_lot::Mutex;
 
+use crate::pool::snapshots::Snapshot;
 use crate::pool::threads::Threads;
 use crate::store::commit::optimistic_reads::{Changed, OptimisticReads};
 use crate::store::files::dir::StoreDir;
 use crate::store::merge::MergeOperator;
 use crate::store::mvcc::old_versions::{OldVersion, OldVersions, Value};
 use crate::store::mvcc::published::Published;
-use crate::store::mvcc::snapshots::Snapshot;
 use crate::store::mvcc::spill_file::VersionSpill;
 use crate::store::request::{Request, check_key};
 use crate::store::resident::budget::Budget;

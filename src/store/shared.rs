@@ -10,13 +10,13 @@ use crate::hot_cache::{Blocked, HotCache};
 use crate::lsm::GpuCompaction;
 use crate::pool::Pool;
 use crate::pool::prefetch;
+use crate::pool::snapshots::Snapshots;
 use crate::pool::threads::Threads;
 use crate::process;
 use crate::store::Partition;
 use crate::store::commit::sorter::Sorter;
 use crate::store::metrics::StoreMetrics;
 use crate::store::mvcc::clock::CommitClock;
-use crate::store::mvcc::snapshots::Snapshots;
 use crate::store::options::{StoreOptions, WhenFull};
 use crate::store::ordered::view::SharedView;
 #[cfg(feature = "cuda")]

@@ -1174,7 +1174,7 @@ pub const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         name: "a second reader of one moment is not counted",
-        file: "src/store/mvcc/snapshots.rs",
+        file: "src/pool/snapshots.rs",
         find: "        *live.entry(commit_seq).or_default() += 1;\n",
         replacement: "        live.entry(commit_seq).or_insert(1);\n",
         suite: Suite::Store("snapshots"),
@@ -1435,10 +1435,10 @@ pub const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         name: "only the last shard is asked for the newest snapshot",
-        file: "src/store/mvcc/snapshots.rs",
+        file: "src/pool/snapshots.rs",
         find: "newest = newest.max(before.map(|(seq, _)| *seq));",
         replacement: "newest = before.map(|(seq, _)| *seq);",
-        suite: Suite::Unit("store::mvcc::snapshots"),
+        suite: Suite::Unit("snapshots"),
     },
     Mutation {
         name: "readers do not hear that old versions were kept",

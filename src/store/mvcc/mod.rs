@@ -6,5 +6,4 @@ pub mod old_versions;
 pub mod published;
 pub mod read_keys;
 pub mod read_set;
-pub mod snapshots;
 pub mod spill_file;

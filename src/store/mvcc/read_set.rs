@@ -8,8 +8,8 @@ use parking_lot::Mutex;
 
 use super::old_versions::{OldVersions, is_empty};
 use super::read_keys::ReadKeys;
-use super::snapshots::Snapshot;
 use crate::Result;
+use crate::pool::snapshots::Snapshot;
 
 /// A range of keys.
 pub type KeyRange = (Bound<Vec<u8>>, Bound<Vec<u8>>);

@@ -13,12 +13,12 @@ use rayon::iter::Either;
 
 use crate::Result;
 use crate::lsm::{self, LsmVersion, Spill};
+use crate::pool::snapshots::Snapshot;
 use crate::store::inner::StoreInner;
 use crate::store::metrics::TimedPath;
 use crate::store::mvcc::group_writes;
 use crate::store::mvcc::old_versions::{OldVersion, OldVersions, Value, is_empty};
 use crate::store::mvcc::read_set::KeyRange;
-use crate::store::mvcc::snapshots::Snapshot;
 use crate::store::ordered::{Item, Limits, OrderedView, PAGE_BYTES_MAX, PageOf};
 use crate::store::partitions::Partitions;
 use crate::store::store_ref::StoreRef;

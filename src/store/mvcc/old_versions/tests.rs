@@ -1,5 +1,5 @@
 use super::*;
-use crate::store::mvcc::snapshots::Snapshots;
+use crate::pool::snapshots::Snapshots;
 
 fn value(byte: u8) -> OldVersion {
     OldVersion::Kept(Ok(Some(vec![byte])))
@@ -19,11 +19,11 @@ fn seen(old_versions: &OldVersions, snapshot: u64) -> Option<Value> {
 fn snapshot_sees_its_own_moment() {
     let snapshots = Snapshots::default();
     let mut old_versions = OldVersions::default();
-    let old = snapshots.take(1);
+    let old = snapshots.take_newest(|| 1);
     old_versions.keep(b"key", 2, value(1));
     assert!(!old_versions.is_needed(b"key", 1));
     assert!(old_versions.is_needed(b"other", 1));
-    let new = snapshots.take(4);
+    let new = snapshots.take_newest(|| 4);
     assert!(old_versions.is_needed(b"key", 4));
     old_versions.keep(b"key", 5, value(4));
     assert_eq!(seen(&old_versions, old.commit_seq), Some(Some(vec![1])));

@@ -5,8 +5,8 @@ use tempfile::TempDir;
 use super::*;
 use crate::index::fault_tests::faults::Failing;
 use crate::pm::{Call, Faults};
+use crate::pool::snapshots::Snapshots;
 use crate::store::mvcc::old_versions::OldVersions;
-use crate::store::mvcc::snapshots::Snapshots;
 use crate::width::to_usize;
 
 const VALUE_BYTES: usize = 1000;
@@ -78,7 +78,7 @@ fn old_values_are_read_from_the_file() {
 fn pruning_old_versions_ends_the_file() {
     let (_root, spill) = spill(None);
     let snapshots = Snapshots::default();
-    let snapshot = snapshots.take(1);
+    let snapshot = snapshots.take_newest(|| 1);
     let mut old_versions = OldVersions::default();
     let mut versions = values(VALUE_BYTES);
     move_out(&spill, &mut versions);
@@ -99,10 +99,10 @@ fn pruning_old_versions_ends_the_file() {
 #[test]
 fn old_values_that_nobody_sees_are_pruned_by_their_bytes() {
     let snapshots = Snapshots::default();
-    let _oldest = snapshots.take(1);
+    let _oldest = snapshots.take_newest(|| 1);
     let mut old_versions = OldVersions::default();
     for commit_seq in 2..40 {
-        let newest = snapshots.take(commit_seq);
+        let newest = snapshots.take_newest(|| commit_seq);
         old_versions.keep(b"key", commit_seq + 1, value(1, 1 << 20));
         drop(newest);
         drop(old_versions.prune(&snapshots.live()));

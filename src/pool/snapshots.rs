@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use crossbeam_utils::CachePadded;
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::sync::thread_number;
+use super::thread_number;
 
 /// Parts of the registry: threads share one only if they are more.
 const SHARDS: usize = 16;
@@ -139,12 +139,6 @@ impl Snapshots {
             shard,
             all: self.clone(),
         }
-    }
-
-    /// Takes one of a commit.
-    #[cfg(test)]
-    pub fn take(&self, commit_seq: u64) -> Snapshot {
-        self.take_newest(|| commit_seq)
     }
 
     fn release(&self, shard: usize, commit_seq: u64) {

@@ -19,7 +19,7 @@ fn snapshots_are_found_after_many_vain_searches() {
         for _ in 0..2 * VAIN_SEARCHES {
             assert_eq!(snapshots.newest_before(u64::MAX), None);
         }
-        let first = snapshots.take(round);
+        let first = snapshots.take_newest(|| round);
         let again = first.again();
         drop(first);
         assert_eq!(snapshots.newest_before(u64::MAX), Some(round));
@@ -37,7 +37,7 @@ fn who_releases_the_last_snapshot_is_told_once() {
     snapshots.on_last(move || {
         counted.fetch_add(1, Ordering::SeqCst);
     });
-    drop(snapshots.take(1));
+    drop(snapshots.take_newest(|| 1));
     assert_eq!(calls.load(Ordering::SeqCst), 0, "nothing was kept");
     let some: Vec<Snapshot> = (0..8).map(|shard| snapshots.take_in(shard, || 1)).collect();
     snapshots.note_kept();
