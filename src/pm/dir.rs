@@ -170,7 +170,7 @@ impl Dir {
         let list = || -> io::Result<Vec<String>> {
             before(&self.faults, Call::List, &self.path)?;
             let mut names = Vec::new();
-            for entry in rustix::fs::Dir::read_from(self.opened()?)? {
+            for entry in rustix::fs::Dir::new(self.opened()?)? {
                 let name = entry?.file_name().to_string_lossy().into_owned();
                 if name != "." && name != ".." {
                     names.push(name);

@@ -1,11 +1,85 @@
 //! The allocator's free memory.
 
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+/// So many times as long as the last look took, nobody looks again. It is all blocks of the process that are looked
+/// through, and who allocates meanwhile waits: with a gigabyte of small ones that takes a fifth of a second.
+const REST: u32 = 1000;
+
+/// How soon to ask again beside one who looks.
+const LOOKING: Duration = Duration::from_millis(100);
+
+static RELEASES: Pace = Pace::new();
+
 /// Gives memory that the allocator keeps for later back to the system, where it can be told to. Many small blocks
-/// that are freed together otherwise stay with the process. It may hold up others who allocate for a while.
-pub fn release_free() {
-    #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    // SAFETY: it touches no block that is in use, and any thread may call it at any time.
-    unsafe {
-        libc::malloc_trim(0);
+/// that are freed together otherwise stay with the process. Does nothing if that has taken too much of the time since
+/// the process began; says then when to ask again.
+pub fn release_free() -> Option<Duration> {
+    RELEASES.run(|| {
+        #[cfg(all(target_os = "linux", target_env = "gnu"))]
+        // SAFETY: it touches no block that is in use, and any thread may call it at any time.
+        unsafe {
+            libc::malloc_trim(0);
+        }
+    })
+}
+
+/// Work that takes a small share of the time.
+struct Pace {
+    next: Mutex<Option<Instant>>,
+}
+
+impl Pace {
+    const fn new() -> Self {
+        Self {
+            next: Mutex::new(None),
+        }
+    }
+
+    /// Does the work unless it is too early; says then when to try again.
+    fn run(&self, work: impl FnOnce()) -> Option<Duration> {
+        let Some(mut next) = self.next.try_lock() else {
+            return Some(LOOKING);
+        };
+        let begun = Instant::now();
+        let early = next.map(|next| next.saturating_duration_since(begun));
+        if let Some(wait) = early.filter(|wait| !wait.is_zero()) {
+            return Some(wait);
+        }
+        work();
+        let done = Instant::now();
+        *next = done.checked_add((done - begun).saturating_mul(REST));
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_work_is_not_repeated_soon() {
+        let pace = Pace::new();
+        let took = Duration::from_millis(2);
+        assert_eq!(pace.run(|| std::thread::sleep(took)), None);
+        let wait = pace.run(|| unreachable!("it is too early"));
+        assert!(
+            wait.is_some_and(|wait| wait > took * REST / 2),
+            "{wait:?}, which another thread may have made longer"
+        );
+    }
+
+    #[test]
+    fn work_is_repeated_after_its_rest_and_not_beside_itself() {
+        let pace = Pace::new();
+        let beside = || pace.run(|| unreachable!("another one is at it"));
+        assert_eq!(pace.run(|| assert_eq!(beside(), Some(LOOKING))), None);
+        let mut repeated = false;
+        while let Some(wait) = pace.run(|| repeated = true) {
+            std::thread::sleep(wait);
+        }
+        assert!(repeated);
     }
 }

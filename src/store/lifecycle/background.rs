@@ -51,23 +51,27 @@ impl Background {
         }
         let saved = Arc::downgrade(partition);
         let mut watch = IdleWatch::default();
+        let mut has_freed = false;
         self.index.set_work(move || {
             let partition = saved.upgrade()?;
             partition.state.forget_unseen();
             partition.swap_hot_bins_if_due();
             if partition.state.freed_bytes.load(Ordering::Relaxed) > FREED_BYTES_MAX {
                 partition.state.freed_bytes.store(0, Ordering::Relaxed);
-                heap::release_free();
+                has_freed = true;
             }
+            let release = has_freed.then(heap::release_free).flatten();
+            has_freed = release.is_some();
             // What nobody waits for finds room when it is asked for again.
             let was_full = partition.state.was_full.swap(false, Ordering::Relaxed);
             let log_bytes = partition.state.log.bytes();
             let is_full = was_full && log_bytes > 0;
             if !(partition.background.is_long(log_bytes) || is_full) {
-                return compact_if_idle(&partition, &mut watch);
+                return compact_if_idle(&partition, &mut watch).or(release);
             }
             again(partition.checkpoint(), "there is no checkpoint yet")
                 .or_else(|| compact_if_idle(&partition, &mut watch))
+                .or(release)
         });
         if let Some(budget) = &partition.state.budget {
             budget
