@@ -16,6 +16,15 @@ pub(crate) fn open_files_max() -> usize {
     soft.map_or(usize::MAX, to_usize)
 }
 
+/// Bytes of addresses that the process may still take, if that is limited (`RLIMIT_AS`).
+pub(crate) fn addresses_left() -> Option<u64> {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::As).current?;
+    let sizes = std::fs::read_to_string("/proc/self/statm").ok();
+    let pages = sizes.as_deref().and_then(|sizes| sizes.split(' ').next());
+    let pages: u64 = pages.and_then(|pages| pages.parse().ok()).unwrap_or(0);
+    Some(limit.saturating_sub(pages * rustix::param::page_size() as u64))
+}
+
 /// The process that has opened something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Opener(u32);

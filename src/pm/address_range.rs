@@ -9,6 +9,7 @@ use memmap2::{MmapOptions, MmapRaw};
 
 use super::file::PmFile;
 use crate::layout::{HUGE_PAGE, PAGE, align_up};
+use crate::process;
 use crate::width::to_usize;
 
 /// Addresses of a process.
@@ -18,10 +19,13 @@ const ADDRESSES: u64 = 1 << 47;
 /// files half as much. So a process can have thousands open.
 const FILES_PER_HALVING: u64 = 256;
 
+/// Where the process may have fewer, each file gets such a part of those that are left.
+const FILES_PER_HALVING_IF_LIMITED: u64 = 16;
+
 /// Addresses that this process has reserved.
 static RESERVED: AtomicU64 = AtomicU64::new(0);
 
-/// A file may grow to at least this many times its length while it is open.
+/// A file may grow to at least this many times its length while it is open, if there are so many addresses.
 const HEADROOM: u64 = 8;
 
 /// The reserved range. Dropping it unmaps all that was mapped into it.
@@ -38,6 +42,22 @@ pub struct Range {
 unsafe impl Send for Range {}
 // SAFETY: as above.
 unsafe impl Sync for Range {}
+
+/// Bytes of addresses for a file of at least so many bytes, which is expected to grow. A process that may have so many
+/// more and no others keeps half of them for what else it does.
+fn wanted(least: u64, expected: u64, limited: Option<u64>) -> u64 {
+    // Powers of two fit into the gaps of those that are given back.
+    let power = |bytes: u64| 1 << bytes.max(HUGE_PAGE).ilog2();
+    let unlimited = ADDRESSES.saturating_sub(RESERVED.load(Ordering::Relaxed));
+    let (share, most) = match limited.filter(|&limited| limited < unlimited) {
+        Some(left) => (left / FILES_PER_HALVING_IF_LIMITED, power(left / 2)),
+        None => (unlimited / FILES_PER_HALVING, u64::MAX),
+    };
+    let grown = least.saturating_mul(HEADROOM).min(ADDRESSES);
+    let expected = expected.min(ADDRESSES / 4).next_power_of_two();
+    let len = grown.next_power_of_two().max(power(share)).max(expected);
+    len.min(most).max(least)
+}
 
 /// How stores reach a mapped file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,20 +81,14 @@ impl Range {
     /// mapped in pieces of `unit` bytes, a power of two.
     ///
     /// # Errors
-    /// What the operating system answers when even eight times the file is too much.
+    /// What the operating system answers when even the file itself is too much.
     pub fn reserve(file_len: u64, expected: u64, unit: u64) -> io::Result<Self> {
         let align = unit.max(HUGE_PAGE);
-        let least = align_up(file_len.max(1), align)
-            .saturating_mul(HEADROOM)
-            .min(ADDRESSES);
-        let left = ADDRESSES.saturating_sub(RESERVED.load(Ordering::Relaxed));
-        // Powers of two fit into the gaps of those that are given back.
-        let share = 1 << (left / FILES_PER_HALVING).max(HUGE_PAGE).ilog2();
-        let expected = expected.min(ADDRESSES / 4).next_power_of_two();
-        let mut len = least.next_power_of_two().max(share).max(expected);
+        let least = align_up(file_len.max(1), align).min(ADDRESSES);
+        let mut len = wanted(least, expected, process::addresses_left());
         loop {
             match Self::try_reserve(len, align) {
-                Err(_) if len / 2 >= least => len /= 2,
+                Err(_) if len > least => len = (len / 2).max(least),
                 answer => return answer,
             }
         }

@@ -141,3 +141,42 @@ fn root_of_a_file_system_becomes_a_store() {
         assert!(path.join("lost+found").is_dir());
     }
 }
+
+/// A batch system may limit the addresses of a process. What files do not need of them is left to it.
+#[test]
+fn store_of_many_partitions_is_used_with_few_addresses() {
+    const CHILD: &str = "GPHASH_FEW_ADDRESSES";
+    const LIMIT: u64 = 24 << 30;
+    if std::env::var_os(CHILD).is_none() {
+        let status = std::process::Command::new(std::env::current_exe().unwrap())
+            .args([
+                "--exact",
+                "open_stores::store_of_many_partitions_is_used_with_few_addresses",
+            ])
+            .env(CHILD, "1")
+            .status();
+        assert!(status.unwrap().success());
+        return;
+    }
+    let limit = libc::rlimit {
+        rlim_cur: LIMIT,
+        rlim_max: LIMIT,
+    };
+    // SAFETY: it reads `limit` alone.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &limit) }, 0);
+    for folder in folders() {
+        let path = folder.path().join("store");
+        let options = StoreOptions::new().partitions(24).capacity(24 << 12);
+        for round in 0..2u8 {
+            let store = Store::open(&path, &options).unwrap();
+            for key in 0..20_000u32 {
+                let before = store.get(&key.to_le_bytes()).unwrap();
+                assert_eq!(before.is_some(), round == 1);
+                store.put(key.to_le_bytes(), [round; 100]).unwrap();
+            }
+            let items = store.iter().map(|item| item.unwrap().1[0]);
+            assert!(items.eq(vec![round; 20_000]));
+            store.close().unwrap();
+        }
+    }
+}

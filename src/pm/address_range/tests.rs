@@ -22,3 +22,27 @@ fn address_ranges_are_aligned_and_thousands_fit() {
     assert!(len(0) >= 64 << 30, "{}", len(0));
     assert!(len(1999) >= 256 << 20, "{}", len(1999));
 }
+
+#[test]
+fn process_with_few_addresses_keeps_most_of_them() {
+    let open = |left: &mut u64, (least, expected)| {
+        let len = wanted(least, expected, Some(*left));
+        *left -= len;
+        len
+    };
+    let mut left = 64 << 30;
+    assert_eq!(open(&mut left, (HUGE_PAGE, 0)), 4 << 30);
+    for _ in 0..64 {
+        open(&mut left, (HUGE_PAGE, 0));
+    }
+    assert!(left >= 512 << 20, "{left}");
+    let mut left = 64 << 30;
+    assert_eq!(open(&mut left, (HUGE_PAGE, 1 << 40)), 32 << 30);
+    assert_eq!(open(&mut left, (6 << 30, 0)), 16 << 30);
+    // What a file needs, it needs.
+    assert_eq!(open(&mut left, (10 << 30, 0)), 10 << 30);
+    assert_eq!(
+        wanted(HUGE_PAGE, 0, Some(u64::MAX)),
+        wanted(HUGE_PAGE, 0, None)
+    );
+}
