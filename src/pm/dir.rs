@@ -6,7 +6,7 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, ErrorKind};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -94,7 +94,7 @@ impl Dir {
         let Root { path, descriptor } = &*self.root;
         if descriptor.get().is_none() {
             before(&self.faults, Call::OpenDir, &self.path)?;
-            let opened = rustix::fs::open(path, dir_flags(), Mode::empty())?;
+            let opened = beyond_standard(rustix::fs::open(path, dir_flags(), Mode::empty())?)?;
             // Of two threads that open it at once one is enough.
             descriptor.get_or_init(|| opened);
         }
@@ -294,6 +294,7 @@ impl Dir {
         before(&self.faults, Call::OpenDir, &followed.path)?;
         let path = self.within.join(path);
         let opened = rustix::fs::openat(self.descriptor()?, path, dir_flags(), Mode::empty())?;
+        let opened = beyond_standard(opened)?;
         followed.root.descriptor.get_or_init(|| opened);
         Ok(followed)
     }
@@ -301,14 +302,15 @@ impl Dir {
     pub(super) fn open_entry(&self, name: &OsStr, flags: OFlags) -> io::Result<File> {
         let (root, name) = (self.descriptor()?, self.within.join(name));
         let flags = flags | OFlags::CLOEXEC;
-        Ok(rustix::fs::openat(root, name, flags, FILE_MODE)?.into())
+        let opened = rustix::fs::openat(root, name, flags, FILE_MODE)?;
+        Ok(beyond_standard(opened)?.into())
     }
 
     /// Makes a file on the directory's disk that is in no directory.
     pub(super) fn open_unnamed(&self) -> io::Result<File> {
         let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
         let opened = rustix::fs::openat(self.descriptor()?, self.path_in_root(), flags, FILE_MODE);
-        Ok(opened?.into())
+        Ok(beyond_standard(opened?)?.into())
     }
 
     pub(super) fn unlink(&self, name: &OsStr) -> io::Result<()> {
@@ -353,6 +355,18 @@ impl Dir {
             true => Ok(rustix::fs::fsync(self.descriptor()?)?),
             false => Ok(rustix::fs::fsync(self.opened()?)?),
         }
+    }
+}
+
+/// A descriptor that is not one of standard input, output or errors. A program that has closed these would print into
+/// our file, or put another in its place.
+fn beyond_standard(opened: OwnedFd) -> io::Result<OwnedFd> {
+    match opened.as_raw_fd() {
+        ..=libc::STDERR_FILENO => {
+            let beyond = libc::STDERR_FILENO + 1;
+            Ok(rustix::io::fcntl_dupfd_cloexec(&opened, beyond)?)
+        }
+        _ => Ok(opened),
     }
 }
 

@@ -1982,4 +1982,25 @@ pub const MUTATIONS: &[Mutation] = &[
         replacement: "states().take(1).for_each(|state| drop(state.applying()))",
         suite: Suite::Unit("swap_waits"),
     },
+    Mutation {
+        name: "a file of a store is where a program prints to",
+        file: "src/pm/dir.rs",
+        find: "        ..=libc::STDERR_FILENO => {\n",
+        replacement: "        ..0 => {\n",
+        suite: Suite::Store("open_stores::store_takes"),
+    },
+    Mutation {
+        name: "a file takes all addresses that a limited process has",
+        file: "src/pm/address_range.rs",
+        find: "power(left / 2)),",
+        replacement: "u64::MAX),",
+        suite: Suite::Unit("address_range"),
+    },
+    Mutation {
+        name: "the allocator is asked for its free memory at each occasion",
+        file: "src/pool/heap.rs",
+        find: "(done - begun).saturating_mul(REST)",
+        replacement: "(done - begun)",
+        suite: Suite::Unit("heap"),
+    },
 ];

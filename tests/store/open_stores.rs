@@ -1,6 +1,7 @@
 //! Many stores in one process: what rests has no threads and few descriptors.
 
 use std::fs;
+use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
 
 use gphash::store::{Durability, Store, StoreOptions};
@@ -179,4 +180,56 @@ fn store_of_many_partitions_is_used_with_few_addresses() {
             store.close().unwrap();
         }
     }
+}
+
+/// A program that has closed its standard output goes on to print, or opens something else there.
+#[test]
+fn store_takes_no_descriptor_of_standard_output() {
+    const CHILD: &str = "GPHASH_CLOSED_OUTPUT";
+    if std::env::var_os(CHILD).is_none() {
+        let status = std::process::Command::new(std::env::current_exe().unwrap())
+            .args([
+                "--exact",
+                "--nocapture",
+                "open_stores::store_takes_no_descriptor_of_standard_output",
+            ])
+            .env(CHILD, "1")
+            .status();
+        assert!(status.unwrap().success());
+        return;
+    }
+    let folder = folders().pop().expect("there is one");
+    let path = folder.path().join("store");
+    let options = StoreOptions::new()
+        .partitions(2)
+        .memory_budget(StoreOptions::MIN_BUDGET);
+    let kept = [0, 1, 2].map(|standard| {
+        // SAFETY: neither call touches memory; nothing is printed until the descriptors are back.
+        unsafe {
+            let kept = libc::fcntl(standard, libc::F_DUPFD_CLOEXEC, 3);
+            libc::close(standard);
+            kept
+        }
+    });
+    let opened = std::panic::catch_unwind(AssertUnwindSafe(|| {
+        let store = Store::open(&path, &options).unwrap();
+        for key in 0..2_000u32 {
+            store.put(key.to_le_bytes(), vec![7; 2_000]).unwrap();
+        }
+        store.checkpoint().unwrap();
+        let words = b"what a program prints";
+        // SAFETY: the call reads `words` alone.
+        let printed =
+            [0, 1, 2].map(|to| unsafe { libc::write(to, words.as_ptr().cast(), words.len()) });
+        (store.close(), printed)
+    }));
+    for (standard, kept) in (0..).zip(kept) {
+        // SAFETY: the call touches no memory.
+        unsafe { libc::dup2(kept, standard) };
+    }
+    let (closed, printed) = opened.unwrap();
+    closed.unwrap();
+    assert_eq!(printed, [-1; 3], "something of the store is there");
+    let store = Store::open(&path, &options).unwrap();
+    assert_eq!(store.iter().count(), 2_000);
 }
