@@ -21,6 +21,7 @@ pub mod threshold;
 pub mod worker;
 pub mod write_back;
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::thread;
@@ -80,6 +81,7 @@ impl Pool {
             let Shared { kind, count, .. } = *self.shared;
             let builder = ThreadPoolBuilder::new()
                 .num_threads(count)
+                .start_handler(|_| IS_OURS.set(true))
                 .thread_name(move |nth| format!("gphash-{kind}-{nth}"));
             match builder.build() {
                 Ok(built) => {
@@ -95,6 +97,7 @@ impl Pool {
     /// Has work done by the threads, and waits for it. Without any, the caller does it.
     pub fn install<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         match self.threads() {
+            Some(threads) if is_in_foreign_pool() => run_off_pool(|| threads.install(work)),
             Some(threads) => threads.install(work),
             None => work(),
         }
@@ -153,6 +156,28 @@ pub fn thread_number() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local!(static NUMBER: usize = NEXT.fetch_add(1, Ordering::Relaxed));
     NUMBER.with(|number| *number)
+}
+
+thread_local! {
+    /// This is a thread of a [`Pool`].
+    static IS_OURS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the caller is a thread of a pool of others, as in a parallel loop of a program. Whatever it shares with that
+/// pool may have it call us again.
+pub fn is_in_foreign_pool() -> bool {
+    rayon::current_thread_index().is_some() && !IS_OURS.get()
+}
+
+/// Does two works side by side, or one after the other in a pool of others.
+pub fn join<A: Send, B: Send>(
+    first: impl FnOnce() -> A + Send,
+    second: impl FnOnce() -> B + Send,
+) -> (A, B) {
+    match is_in_foreign_pool() {
+        true => (first(), second()),
+        false => rayon::join(first, second),
+    }
 }
 
 /// Does work that waits for others, on a thread that does nothing else until it is done.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use crate::pool::run_off_pool;
+use crate::pool::{is_in_foreign_pool, parallel, run_off_pool};
 use crate::store::commit::queue::{Answer, Job, Leader, Queue, Work};
 use crate::store::commit::user_code;
 use crate::store::files::dir::is_full;
@@ -101,11 +101,17 @@ impl Partition {
     /// Has something done, and waits for the answer.
     pub fn submit(self: &Arc<Self>, work: Work) -> Answer {
         user_code::may_change()?;
-        run_off_pool(|| {
+        let is_long = work.is_long();
+        let submit = || {
             let (work, answer) = self.submit_with_room(work);
             self.discard(work);
             answer
-        })
+        };
+        match is_in_foreign_pool() && !is_long {
+            // A thread of its own for each request would take longer than the request.
+            true => parallel::alone(submit),
+            false => run_off_pool(submit),
+        }
     }
 
     /// Has something done; again, on a full disk, once a checkpoint has made room.

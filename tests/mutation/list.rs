@@ -2003,4 +2003,11 @@ pub const MUTATIONS: &[Mutation] = &[
         replacement: "(done - begun)",
         suite: Suite::Unit("heap"),
     },
+    Mutation {
+        name: "a turn of a parallel loop takes up another one while it waits for its parts",
+        file: "src/store/partition.rs",
+        find: "true => parallel::alone(submit),",
+        replacement: "true => submit(),",
+        suite: Suite::Store("threads"),
+    },
 ];

@@ -408,3 +408,46 @@ fn threads_of_the_global_pool_may_put_long_values() {
         .expect("tasks wait for each other");
     assert_eq!(store.stats().keys, u64::from(tasks));
 }
+
+/// A parallel loop puts and deletes single keys. While one of its threads waits for parts of something, it must not take
+/// up another turn of the loop, which would wait for that.
+#[test]
+fn threads_of_a_parallel_loop_change_single_keys() {
+    for (threads, partitions) in [(1, 1), (2, 1), (4, 3)] {
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let options = StoreOptions::new().partitions(partitions);
+        let options = options.memory_budget(StoreOptions::MIN_BUDGET);
+        let store = Arc::new(Store::open(folder.path().join("store"), &options).unwrap());
+        let pool = ThreadPoolBuilder::new().num_threads(threads).build();
+        let (ended, end) = mpsc::channel();
+        let shared = Arc::clone(&store);
+        pool.unwrap().spawn(move || {
+            (0..3_000u32)
+                .into_par_iter()
+                .with_max_len(1)
+                .for_each(|turn| {
+                    let key = turn.to_be_bytes();
+                    match turn % 100 {
+                        0 => shared.put(key, vec![1; 3 << 20]).unwrap(),
+                        1 => {
+                            let mut batch = WriteBatch::new();
+                            (0..=u8::MAX).for_each(|value| batch.put(key, [value; 100]));
+                            (0..=u8::MAX).for_each(|value| batch.put(key, [value; 10]));
+                            shared.write(batch).unwrap();
+                        }
+                        2 => shared.checkpoint().unwrap(),
+                        3..10 => shared.put(key, vec![1; 20_000]).unwrap(),
+                        nth => shared.put(key, [u8::try_from(nth).unwrap()]).unwrap(),
+                    }
+                    if turn % 5 == 4 {
+                        shared.delete(key).unwrap();
+                    }
+                });
+            ended.send(()).unwrap();
+        });
+        end.recv_timeout(Duration::from_secs(120))
+            .expect("turns wait for each other");
+        // One in a hundred takes a checkpoint, and one in five deletes what it has put.
+        assert_eq!(store.iter().count(), 3_000 - 30 - 600);
+    }
+}

@@ -126,7 +126,7 @@ impl Work {
     }
 
     /// Whether several threads share it.
-    fn is_long(&self) -> bool {
+    pub fn is_long(&self) -> bool {
         self.len() >= PARALLEL_REQUESTS_MIN
     }
 

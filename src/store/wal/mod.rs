@@ -19,7 +19,7 @@ use crate::metrics::StallReason;
 use crate::metrics::latency::Latency;
 use crate::metrics::stalls::StallRecorder;
 use crate::pm::Window;
-use crate::pool::parallel;
+use crate::pool::{self, parallel};
 use crate::store::files::dir::{Room, StoreDir};
 use crate::store::files::manifest::Manifest;
 use crate::store::files::segment::{SEGMENT_HEADER, Segment, extension};
@@ -559,7 +559,7 @@ impl Tail {
         };
         let blocks = to_usize(len.div_ceil(BLOCK as u64));
         let sums = || parallel::collect(blocks, blocks.div_ceil(RECORD_WRITER_THREADS), write);
-        let (sums, made) = rayon::join(sums, beside);
+        let (sums, made) = pool::join(sums, beside);
         let (sums, made) = (sums.into_iter().collect::<Result<Vec<u64>>>()?, made?);
         let header = header.seal(seed, record::of_blocks(&sums, seed));
         // The padding stays a hole, or what a record that failed or an older segment has left there.
