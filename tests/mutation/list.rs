@@ -2005,9 +2005,9 @@ pub const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         name: "a turn of a parallel loop takes up another one while it waits for its parts",
-        file: "src/store/partition.rs",
-        find: "true => parallel::alone(submit),",
-        replacement: "true => submit(),",
+        file: "src/pool/lib.rs",
+        find: "Some(threads) if is_in_foreign_pool() =>",
+        replacement: "Some(threads) if false =>",
         suite: Suite::Store("threads"),
     },
 ];

@@ -413,10 +413,12 @@ fn threads_of_the_global_pool_may_put_long_values() {
 /// up another turn of the loop, which would wait for that.
 #[test]
 fn threads_of_a_parallel_loop_change_single_keys() {
-    for (threads, partitions) in [(1, 1), (2, 1), (4, 3)] {
+    for (threads, partitions, has_budget) in [(1, 1, true), (4, 1, false), (4, 3, true)] {
         let folder = tempfile::tempdir_in("/dev/shm").unwrap();
-        let options = StoreOptions::new().partitions(partitions);
-        let options = options.memory_budget(StoreOptions::MIN_BUDGET);
+        let mut options = StoreOptions::new().partitions(partitions);
+        if has_budget {
+            options = options.memory_budget(StoreOptions::MIN_BUDGET);
+        }
         let store = Arc::new(Store::open(folder.path().join("store"), &options).unwrap());
         let pool = ThreadPoolBuilder::new().num_threads(threads).build();
         let (ended, end) = mpsc::channel();
@@ -428,7 +430,7 @@ fn threads_of_a_parallel_loop_change_single_keys() {
                 .for_each(|turn| {
                     let key = turn.to_be_bytes();
                     match turn % 100 {
-                        0 => shared.put(key, vec![1; 3 << 20]).unwrap(),
+                        0 => shared.put(key, vec![1; 9 << 20]).unwrap(),
                         1 => {
                             let mut batch = WriteBatch::new();
                             (0..=u8::MAX).for_each(|value| batch.put(key, [value; 100]));
