@@ -447,7 +447,7 @@ fn threads_of_a_parallel_loop_change_single_keys() {
                 });
             ended.send(()).unwrap();
         });
-        end.recv_timeout(Duration::from_secs(120))
+        end.recv_timeout(Duration::from_secs(300))
             .expect("turns wait for each other");
         // One in a hundred takes a checkpoint, and one in five deletes what it has put.
         assert_eq!(store.iter().count(), 3_000 - 30 - 600);
