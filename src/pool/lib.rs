@@ -97,8 +97,7 @@ impl Pool {
     /// Has work done by the threads, and waits for it. Without any, the caller does it.
     pub fn install<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         match self.threads() {
-            Some(threads) if is_in_foreign_pool() => run_off_pool(|| threads.install(work)),
-            Some(threads) => threads.install(work),
+            Some(threads) => run_off_foreign_pool(|| threads.install(work)),
             None => work(),
         }
     }
@@ -118,11 +117,13 @@ impl Pool {
             return parts.into_iter().map(work).collect();
         };
         let mut results: Vec<Option<R>> = parts.iter().map(|_| None).collect();
-        threads.in_place_scope(|scope| {
-            for (part, result) in parts.into_iter().zip(&mut results) {
-                let work = &work;
-                scope.spawn(move |_| *result = Some(work(part)));
-            }
+        let work = &work;
+        run_off_foreign_pool(|| {
+            threads.in_place_scope(|scope| {
+                for (part, result) in parts.into_iter().zip(&mut results) {
+                    scope.spawn(move |_| *result = Some(work(part)));
+                }
+            });
         });
         let done = |result: Option<R>| result.expect("each part was done");
         results.into_iter().map(done).collect()
@@ -167,6 +168,14 @@ thread_local! {
 /// pool may have it call us again.
 pub fn is_in_foreign_pool() -> bool {
     rayon::current_thread_index().is_some() && !IS_OURS.get()
+}
+
+/// Does work that waits for a pool of ours, on another thread if the caller's would do tasks of others meanwhile.
+fn run_off_foreign_pool<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    match is_in_foreign_pool() {
+        true => run_off_pool(work),
+        false => work(),
+    }
 }
 
 /// Does two works side by side, or one after the other in a pool of others.

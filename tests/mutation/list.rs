@@ -2006,8 +2006,8 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "a turn of a parallel loop takes up another one while it waits for its parts",
         file: "src/pool/lib.rs",
-        find: "Some(threads) if is_in_foreign_pool() =>",
-        replacement: "Some(threads) if false =>",
+        find: "        true => run_off_pool(work),\n",
+        replacement: "        true => work(),\n",
         suite: Suite::Store("threads"),
     },
 ];
