@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::panic::AssertUnwindSafe;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use gphash::store::{Durability, Store, StoreOptions};
@@ -52,19 +53,24 @@ fn partitions(nth: usize) -> u32 {
     if nth.is_multiple_of(7) { 3 } else { 1 }
 }
 
-/// Run in a process of its own, since the threads of other tests would count.
+/// Has a test of this file run in a process of its own; `true` there.
+fn is_alone(test: &str) -> bool {
+    const ALONE: &str = "GPHASH_ALONE";
+    if std::env::var_os(ALONE).is_some() {
+        return true;
+    }
+    let status = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", &format!("open_stores::{test}")])
+        .env(ALONE, "1")
+        .status();
+    assert!(status.unwrap().success());
+    false
+}
+
+/// The threads of other tests would count.
 #[test]
 fn stores_at_rest_have_no_threads_and_few_descriptors() {
-    const CHILD: &str = "GPHASH_STORES_AT_REST";
-    if std::env::var_os(CHILD).is_none() {
-        let status = std::process::Command::new(std::env::current_exe().unwrap())
-            .args([
-                "--exact",
-                "open_stores::stores_at_rest_have_no_threads_and_few_descriptors",
-            ])
-            .env(CHILD, "1")
-            .status();
-        assert!(status.unwrap().success());
+    if !is_alone("stores_at_rest_have_no_threads_and_few_descriptors") {
         return;
     }
     raise_limit();
@@ -146,17 +152,8 @@ fn root_of_a_file_system_becomes_a_store() {
 /// A batch system may limit the addresses of a process. What files do not need of them is left to it.
 #[test]
 fn store_of_many_partitions_is_used_with_few_addresses() {
-    const CHILD: &str = "GPHASH_FEW_ADDRESSES";
     const LIMIT: u64 = 24 << 30;
-    if std::env::var_os(CHILD).is_none() {
-        let status = std::process::Command::new(std::env::current_exe().unwrap())
-            .args([
-                "--exact",
-                "open_stores::store_of_many_partitions_is_used_with_few_addresses",
-            ])
-            .env(CHILD, "1")
-            .status();
-        assert!(status.unwrap().success());
+    if !is_alone("store_of_many_partitions_is_used_with_few_addresses") {
         return;
     }
     let limit = libc::rlimit {
@@ -185,17 +182,7 @@ fn store_of_many_partitions_is_used_with_few_addresses() {
 /// A program that has closed its standard output goes on to print, or opens something else there.
 #[test]
 fn store_takes_no_descriptor_of_standard_output() {
-    const CHILD: &str = "GPHASH_CLOSED_OUTPUT";
-    if std::env::var_os(CHILD).is_none() {
-        let status = std::process::Command::new(std::env::current_exe().unwrap())
-            .args([
-                "--exact",
-                "--nocapture",
-                "open_stores::store_takes_no_descriptor_of_standard_output",
-            ])
-            .env(CHILD, "1")
-            .status();
-        assert!(status.unwrap().success());
+    if !is_alone("store_takes_no_descriptor_of_standard_output") {
         return;
     }
     let folder = folders().pop().expect("there is one");
