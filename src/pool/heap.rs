@@ -14,8 +14,8 @@ const LOOKING: Duration = Duration::from_millis(100);
 static RELEASES: Pace = Pace::new();
 
 /// Gives memory that the allocator keeps for later back to the system, where it can be told to. Many small blocks
-/// that are freed together otherwise stay with the process. Does nothing if that has taken too much of the time since
-/// the process began; says then when to ask again.
+/// that are freed together otherwise stay with the process. Does nothing too soon after the last time, whoever
+/// asked for that; says then when to ask again.
 pub fn release_free() -> Option<Duration> {
     RELEASES.run(|| {
         #[cfg(all(target_os = "linux", target_env = "gnu"))]
