@@ -1,7 +1,7 @@
 //! Who sorts the versions of batches: the CPU, or for long queues a GPU if it is faster (H-Rocks §6.7).
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use parking_lot::Mutex;
@@ -10,13 +10,16 @@ use crate::engine::{VersionSorter, version_sorter};
 use crate::pool::rates::{Rates, Side};
 use crate::pool::threads::PARALLEL_REQUESTS_MIN;
 use crate::pool::threshold::Threshold;
+use crate::pool::worker::Worker;
 use crate::{Engine, Result};
 
 /// See the [module](self).
 pub struct Sorter {
     engine: Engine,
-    /// The GPU, once it was needed, if there is one.
-    gpu: OnceLock<Option<VersionSorter>>,
+    /// The GPU, once it was looked for, if there is one.
+    gpu: Arc<OnceLock<Option<VersionSorter>>>,
+    /// Looks for it: to open one takes up to half a second, in which the CPU sorts.
+    opener: Worker,
     threshold: Mutex<Threshold>,
     /// Of batches that the threshold lets to a GPU.
     rates: Rates,
@@ -48,14 +51,22 @@ impl Sorter {
     /// # Errors
     /// [`Error::Gpu`](crate::Error::Gpu) if a GPU is asked for by name and cannot be had.
     pub fn new(engine: Engine) -> Result<Self> {
-        let gpu = match engine {
+        let gpu: Arc<OnceLock<_>> = Arc::new(match engine {
             Engine::Auto => OnceLock::new(),
             Engine::Cpu | Engine::Cuda { .. } => version_sorter(engine)?.into(),
-        };
+        });
+        let opener = Worker::new("gphash-gpu");
+        let opened = Arc::clone(&gpu);
+        opener.set_work(move || {
+            // Only `Auto` still has to look, and finds no error.
+            opened.get_or_init(|| version_sorter(engine).ok().flatten());
+            None
+        });
         let threshold = Mutex::new(Threshold::new(Instant::now()));
         Ok(Self {
             engine,
             gpu,
+            opener,
             threshold,
             rates: Rates::default(),
             batches: AtomicU64::new(0),
@@ -68,7 +79,7 @@ impl Sorter {
     }
 
     /// Who is to sort the versions of so many requests, which are all that wait: a GPU that was asked for by name those
-    /// of every long queue, any other one those that it sorts faster than the CPU.
+    /// of every long queue, any other one those that it sorts faster than the CPU, once it is open.
     pub fn turn(&self, waiting: usize) -> Turn<'_> {
         let of_cpu = Turn {
             sorter: self,
@@ -83,23 +94,27 @@ impl Sorter {
             return of_cpu;
         }
         let requests = waiting as u64;
-        let is_open = self.gpu.get().is_some();
+        let of_cpu = Turn {
+            began: Some((requests, Instant::now())),
+            ..of_cpu
+        };
         if self.engine == Engine::Auto && self.rates.choose(requests) == Side::Cpu {
-            let began = Some((requests, Instant::now()));
-            return Turn { began, ..of_cpu };
+            return of_cpu;
         }
-        // Only `Auto` may still have to look, and finds no error.
-        let open = || version_sorter(self.engine).ok().flatten();
-        let gpu = self.gpu.get_or_init(open).as_ref();
+        let Some(gpu) = self.gpu.get() else {
+            self.opener.call_if_possible();
+            return of_cpu;
+        };
+        let gpu = gpu.as_ref();
         self.batches
             .fetch_add(u64::from(gpu.is_some()), Ordering::Relaxed);
-        // To open it takes long, once.
-        let began = is_open.then(|| (requests, Instant::now()));
-        Turn {
-            gpu,
-            began,
-            ..of_cpu
-        }
+        Turn { gpu, ..of_cpu }
+    }
+}
+
+impl Drop for Sorter {
+    fn drop(&mut self) {
+        self.opener.stop();
     }
 }
 
@@ -120,6 +135,12 @@ mod tests {
             let sorter = Sorter::new(engine).unwrap();
             let is_named = engine == GPU;
             let is_of_gpu = || sorter.turn(LONG).gpu.is_some();
+            if !is_named {
+                assert!(!is_of_gpu(), "it is opened first");
+                while sorter.gpu.get().is_none() {
+                    std::thread::yield_now();
+                }
+            }
             assert!(is_of_gpu(), "nothing is known");
             let took = Duration::from_secs;
             sorter.rates.note(Side::Cpu, LONG as u64, took(1));
