@@ -1,6 +1,7 @@
 //! A window through which a file is written without a call to the operating system, where its pages are memory
 //! that all processes share. What is stored there outlives the process at once, as what a `pwrite` has written. Long
-//! records are written by calls all the same.
+//! records are written by calls all the same, and short ones between many of them, too: to move the window on, which
+//! interrupts all cores, takes longer than some hundred calls.
 
 use memmap2::{MmapMut, MmapOptions};
 
@@ -12,11 +13,18 @@ use crate::width::to_usize;
 /// From how many bytes on a call writes them: to map their pages takes longer.
 const CALL_BYTES_MIN: usize = 4096;
 
+/// How many short records must have come for the window to move on. A long one takes so many from them, and they
+/// never count for more than that.
+const SHORT_RECORDS_MIN: u32 = 64;
+const SHORT_RECORDS_A_LONG_ONE: u32 = 8;
+
 /// See the [module](self). It belongs to one file, whose blocks up to the written bytes are allocated.
 #[derive(Debug, Default)]
 pub struct Window {
     /// What is mapped, and from which offset of the file on.
     mapped: Option<(MmapMut, u64)>,
+    /// Short records, less those that long ones take from them.
+    short: u32,
     /// Bytes that are mapped at a time, which count as memory of the process. The file cannot be mapped if it is 0.
     bytes: u64,
 }
@@ -28,6 +36,7 @@ impl Window {
             .is_ok_and(|it| it.in_memory && it.writable && bytes.is_multiple_of(it.unit));
         Self {
             mapped: None,
+            short: SHORT_RECORDS_MIN,
             // Tests that put faults under the file want to see each of its calls.
             bytes: match is_memory && !file.has_faults() {
                 true => bytes,
@@ -43,8 +52,14 @@ impl Window {
     /// Those of [`PmFile::write`].
     pub fn write(&mut self, file: &PmFile, bytes: &[u8], at: u64, room: u64) -> Result<()> {
         let part = match bytes.len() {
-            0..CALL_BYTES_MIN => self.part(file, at, at + bytes.len() as u64, room),
-            _ => None,
+            0..CALL_BYTES_MIN => {
+                self.short = SHORT_RECORDS_MIN.min(self.short + 1);
+                self.part(file, at, at + bytes.len() as u64, room)
+            }
+            _ => {
+                self.short = self.short.saturating_sub(SHORT_RECORDS_A_LONG_ONE);
+                None
+            }
         };
         match part {
             Some(part) => {
@@ -65,6 +80,9 @@ impl Window {
         let is_mapped =
             |(map, first): &(MmapMut, u64)| *first == start && to - start <= map.len() as u64;
         if !self.mapped.as_ref().is_some_and(is_mapped) {
+            if self.short < SHORT_RECORDS_MIN {
+                return None;
+            }
             self.mapped = None;
             self.mapped = self.map(file, start, end).map(|map| (map, start));
         }
