@@ -71,7 +71,8 @@ pub struct StoreStats {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Steps {
-    /// Putting the versions of keys in order; merges.
+    /// Putting the versions of keys in order; merges. Of batches of several partitions that are not in columns, the answers,
+    /// too.
     pub versions: Duration,
     /// Looking up what gets ask for, and making the answers.
     pub answers: Duration,

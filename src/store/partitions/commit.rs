@@ -119,6 +119,8 @@ impl<'r> Share<'_, 'r> {
 /// The final values of a share, and the room that is there for them.
 struct Prepared<'e> {
     finals: Vec<Entry<'e>>,
+    /// The responses to each run that is answered so.
+    responses: Vec<Vec<Response>>,
     /// What of the reserve its log may have.
     room: Room,
     /// How long its record will be, but for what all records have.
@@ -318,13 +320,13 @@ impl Partitions {
             }
         }
         // By one thread each, which finds in its caches what it has just made.
-        let prepared = each(apart, shares.iter().zip(&started), |(share, started)| {
+        let mut prepared = each(apart, shares.iter().zip(&started), |(share, started)| {
             if started.get().is_none() {
                 let execution = start(share, jobs, None)?;
                 started.get_or_init(|| execution);
             }
             let execution = started.get().expect("it has just been started");
-            self.prepare(share, execution.finals())
+            self.prepare(share, jobs, execution)
         })?;
         turn.done();
         let executions: Vec<_> = started.iter().filter_map(OnceLock::get).collect();
@@ -334,7 +336,7 @@ impl Partitions {
         }
         let versions = began.elapsed();
         // Before the tables change.
-        let answers = self.answers(&executions, shares, jobs, apart)?;
+        let answers = self.answers(&executions, &mut prepared, shares, jobs)?;
         {
             let mut steps = self.first().state.steps.lock();
             steps.versions += versions;
@@ -365,15 +367,25 @@ impl Partitions {
         Ok(answers)
     }
 
-    /// Sees to it that there is room for what a partition will change.
-    fn prepare<'e>(&self, share: &Share, finals: Vec<Entry<'e>>) -> Result<Prepared<'e>> {
+    /// Answers what a partition has of a group, and sees to it that there is room for what it will change.
+    fn prepare<'e, 's>(
+        &self,
+        share: &Share,
+        jobs: &[SplitBatch],
+        execution: &'e Execution<'s, impl Fn(u32) -> &'s [u8] + Sync>,
+    ) -> Result<Prepared<'e>> {
+        let state = &share.partition.state;
+        let finals = execution.finals();
         let mut room = Room::Spares;
         if !finals.is_empty() {
             self.shared().rule_out_failed_commit()?;
-            room = share.partition.state.hold_for(&finals)?;
+            room = state.hold_for(&finals)?;
         }
+        let run = |run: &Run| (run.len, jobs[run.job].0.form());
+        let runs: Vec<(usize, AnswerForm)> = share.runs.iter().map(run).collect();
         Ok(Prepared {
             record_bytes: record::len(&finals),
+            responses: execution.answer_runs(&state.tiers, &runs, Vec::new())?,
             finals,
             room,
         })
@@ -383,26 +395,17 @@ impl Partitions {
     fn answers<'s>(
         &self,
         executions: &[&Execution<'s, impl Fn(u32) -> &'s [u8] + Sync>],
+        prepared: &mut [Prepared],
         shares: &[Share],
         jobs: &[SplitBatch],
-        apart: Apart,
     ) -> Result<Vec<Answers>> {
         let form = |job: usize| jobs[job].0.form();
-        let of_share = |(execution, share): (&&Execution<'s, _>, &Share)| {
-            let run = |run: &Run| (run.len, form(run.job));
-            let runs: Vec<(usize, AnswerForm)> = share.runs.iter().map(run).collect();
-            execution.answer_runs(&share.partition.state.tiers, &runs, Vec::new())
-        };
-        let mut of_shares = Vec::new();
-        if (0..jobs.len()).any(|job| form(job) == AnswerForm::Responses) {
-            of_shares = each(apart, executions.iter().zip(shares), of_share)?;
-        }
         let mut responses: Vec<SplitAnswers<Response>> = jobs
             .iter()
             .map(|(_, split)| SplitAnswers::new(split))
             .collect();
-        for (share, answers) in shares.iter().zip(of_shares) {
-            for (run, answers) in share.runs.iter().zip(answers) {
+        for (share, prepared) in shares.iter().zip(prepared) {
+            for (run, answers) in share.runs.iter().zip(prepared.responses.drain(..)) {
                 responses[run.job].add(run.rank, answers);
             }
         }
