@@ -36,10 +36,11 @@ const GROUP_REQUESTS_MAX: usize = 1 << 16;
 /// Most bytes of requests that wait without a caller who waits for them.
 const ASYNC_BYTES_MAX: usize = 64 << 20;
 
-/// How long a caller waits for an answer before it sleeps.
+/// How long a caller waits for an answer before it sleeps, while nobody leads a crew.
 const AWAKE_MAX: Duration = Duration::from_micros(50);
 
-/// The same while somebody leads a crew: who sleeps does not help, and has to be woken up in the end.
+/// How long it waits for parts to do before it sleeps, while groups of a crew follow each other: who sleeps does not
+/// help, and has to be woken up in the end.
 const HELPER_AWAKE_MAX: Duration = Duration::from_micros(300);
 
 /// What is to be done.
@@ -270,20 +271,24 @@ impl Ticket {
     /// Waits for the end, and helps whoever leads the `crew` meanwhile; `None` if the caller becomes the leader.
     fn wait(&self, crew: &Crew) -> Option<Box<Outcome>> {
         // A short group takes less time than waking a thread up.
-        let mut since = Instant::now();
-        let is_awake = |since: Instant| {
-            let most = if crew.is_led() {
-                HELPER_AWAKE_MAX
-            } else {
-                AWAKE_MAX
-            };
-            since.elapsed() < most
-        };
+        let mut now = Instant::now();
+        let (mut led, mut helped) = (now, now);
         crew.stand_by(|| {
-            while !self.is_changed.load(Ordering::Acquire) && is_awake(since) {
-                match crew.help() {
-                    true => since = Instant::now(),
-                    false => std::thread::yield_now(),
+            while !self.is_changed.load(Ordering::Acquire)
+                && now - led < AWAKE_MAX
+                && now - helped < HELPER_AWAKE_MAX
+            {
+                let has_helped = crew.help();
+                if !has_helped {
+                    std::thread::yield_now();
+                }
+                now = Instant::now();
+                if has_helped {
+                    helped = now;
+                }
+                // Not between two groups, which takes no longer than the time of a caller alone.
+                if has_helped || crew.is_led() {
+                    led = now;
                 }
             }
         });
