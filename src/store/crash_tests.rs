@@ -19,7 +19,7 @@ use super::{Durability, Repair, Store, StoreOptions, WriteBatch, recover};
 use crate::pm::sim_disk::{Disk, DiskState, Files, hash};
 use crate::pm::{Call, Faults};
 use crate::store::commit::queue::Work;
-use crate::store::files::dir::partition_name;
+use crate::store::files::identity::partition_name;
 use crate::{Domain, ReportState, Result};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;

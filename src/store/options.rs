@@ -10,7 +10,7 @@ use crate::hot_cache::HotCacheOptions;
 use crate::lsm::{INLINE_VALUE_BYTES_MAX, SpillOptions};
 use crate::pm::Faults;
 use crate::pool::{Pool, cores};
-use crate::store::files::dir::{Names, PartitionCount};
+use crate::store::files::identity::{Names, PartitionCount};
 use crate::store::files::manifest::{LONGEST_NAME, Manifest, PARTITIONS_MAX};
 use crate::store::partitions::Partitioner;
 use crate::store::shared::Shared;

@@ -1202,7 +1202,7 @@ pub const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         name: "an older copy of a partition passes",
-        file: "src/store/files/dir.rs",
+        file: "src/store/files/unopened.rs",
         find: "manifest.generation < known",
         replacement: "manifest.generation > known",
         suite: Suite::Store("partitions"),

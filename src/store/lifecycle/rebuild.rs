@@ -12,11 +12,11 @@ use crate::index::repair;
 use crate::layout::Mark;
 use crate::lsm::gather;
 use crate::pm::{Dir, MapOptions};
-use crate::store::files::dir;
 use crate::store::files::dir::{INDEX, INDEX_JOURNAL, LOCK, LOG, SPILL};
 use crate::store::files::manifest;
 use crate::store::files::manifest::{Copies, Manifest};
 use crate::store::files::segment;
+use crate::store::files::unopened;
 use crate::store::wal::inspect;
 use crate::{Error, Options, Progress, Repair, Result};
 
@@ -55,7 +55,7 @@ pub fn prepare(
     };
     lock.lock()?;
     let mut notes = Vec::new();
-    let mark = match dir::mark(root) {
+    let mark = match unopened::mark(root) {
         Err(error) if error.is_refusal() => return Err(error),
         mark => mark.unwrap_or_default(),
     };
@@ -99,9 +99,9 @@ fn note(kind: StoreFile, text: String) -> Note {
 
 /// The manifest, or what is wrong with it.
 fn known(root: &Dir) -> Result<Result<Copies>> {
-    match dir::inspect(root) {
+    match unopened::inspect(root) {
         Ok(Some(copies)) => Ok(Ok(copies)),
-        Ok(None) => Err(dir::no_store(root)),
+        Ok(None) => Err(unopened::no_store(root)),
         Err(error @ (Error::Damaged { .. } | Error::Missing { .. } | Error::Foreign { .. })) => {
             Ok(Err(error))
         }
@@ -159,7 +159,7 @@ fn make_manifest(
     let most = known.or(most.map(|(store_id, _)| *store_id));
     let store_id = older.map(|older| older.store_id).or(most);
     let Some(store_id) = store_id else {
-        return Err(dir::no_store(root));
+        return Err(unopened::no_store(root));
     };
     let mark = mark.filter(|mark| mark.store_id == store_id);
     let spill = root.within(SPILL);

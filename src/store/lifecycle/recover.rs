@@ -18,10 +18,11 @@ use crate::lsm::{Catalog, LevelFile, repair};
 use crate::pm::{Dir, Faults, MapOptions};
 use crate::pool::parallel;
 use crate::store::commit::sorter::Sorter;
-use crate::store::files::dir;
-use crate::store::files::dir::{PartitionCount, StoreDir};
+use crate::store::files::dir::StoreDir;
+use crate::store::files::identity::PartitionCount;
 use crate::store::files::manifest;
 use crate::store::files::manifest::{Copies, Manifest, PARTITIONS_MAX};
+use crate::store::files::{dir, identity, unopened};
 use crate::store::inner::StoreInner;
 use crate::store::options::StoreOptions;
 use crate::store::shared::Shared;
@@ -86,8 +87,8 @@ pub(in crate::store) fn recover_with(
 ) -> Result<StoreReport> {
     let started = Instant::now();
     let root = Dir::at(path.to_path_buf(), faults.clone());
-    match dir::inspect(&root) {
-        Ok(Some(copies)) => dir::check_first(&root, &copies.manifest)?,
+    match unopened::inspect(&root) {
+        Ok(Some(copies)) => identity::check_first(&root, &copies.manifest)?,
         Err(error) if error.is_refusal() => return Err(error),
         // A salvage may make it anew.
         Ok(None) | Err(_) => {}
@@ -103,7 +104,7 @@ pub(in crate::store) fn recover_with(
         }
         Repair::Check | Repair::Recover => Vec::new(),
     };
-    let copies = dir::inspect(&root)?.ok_or_else(|| dir::no_store(&root))?;
+    let copies = unopened::inspect(&root)?.ok_or_else(|| unopened::no_store(&root))?;
     let partitions = copies.manifest.partitions;
     let mut parts = vec![StorePart {
         root,
@@ -111,24 +112,24 @@ pub(in crate::store) fn recover_with(
         notes,
     }];
     for number in 1..partitions {
-        let root = parts[0].root.within(&dir::partition_name(number));
+        let root = parts[0].root.within(&identity::partition_name(number));
         let first = &parts[0].copies.manifest;
         let identity = rebuild::Identity {
             partitions,
             partition: number,
-            store_id: Some(dir::id_of_partition(first.store_id, number)),
+            store_id: Some(identity::id_of_partition(first.store_id, number)),
         };
         let notes = match repair {
             Repair::Salvage if first.complete => rebuild::prepare(&root, &identity, progress)?,
             Repair::Salvage | Repair::Check | Repair::Recover => Vec::new(),
         };
-        let copies = match dir::inspect(&root)? {
+        let copies = match unopened::inspect(&root)? {
             Some(copies) => copies,
             // A creation was cut short before.
             None if !first.complete => continue,
-            None => return Err(dir::no_store(&root)),
+            None => return Err(unopened::no_store(&root)),
         };
-        dir::check_partition(&root, (first, number), &copies.manifest)?;
+        identity::check_partition(&root, (first, number), &copies.manifest)?;
         parts.push(StorePart {
             root,
             copies,
@@ -183,7 +184,7 @@ struct StorePart {
 /// How many partitions a store has as far as its directory says, for one that has lost its manifest.
 fn guessed_partitions(root: &Dir) -> Result<u32> {
     let names = root.names()?;
-    let has = |number: &u32| names.contains(&dir::partition_name(*number));
+    let has = |number: &u32| names.contains(&identity::partition_name(*number));
     let others = (1..PARTITIONS_MAX).filter(has).max();
     Ok(1 + others.unwrap_or(0))
 }
@@ -197,12 +198,12 @@ fn is_salvaged(parts: &[StorePart]) -> bool {
 fn older_parts(parts: &[StorePart]) -> Vec<(usize, Error)> {
     let roots = parts.iter().map(|part| &part.root);
     let manifests = parts.iter().map(|part| &part.copies.manifest);
-    dir::older_copies(&roots.zip(manifests).collect::<Vec<_>>())
+    unopened::older_copies(&roots.zip(manifests).collect::<Vec<_>>())
 }
 
 fn check_part(part: &StorePart, progress: &(dyn Fn(Progress) + Sync)) -> Result<StoreReport> {
     let root = &part.root;
-    let _lock = dir::lock_shared(root)?;
+    let _lock = unopened::lock_shared(root)?;
     let manifest = &part.copies.manifest;
     let mut files = check_manifest(root, &part.copies);
     let (log, next) = check_log(root, manifest, progress)?;
@@ -387,7 +388,7 @@ fn index(
 ) -> Result<Option<Report>> {
     let path = root.join(dir::INDEX);
     let mut file = FileReport::new(root, &path, StoreFile::Index);
-    let marked = dir::check_mark(root, manifest, next);
+    let marked = unopened::check_mark(root, manifest, next);
     let repair = match (&marked, repair) {
         (Err(_), Repair::Recover) => Repair::Check,
         (_, repair) => repair,
@@ -400,7 +401,7 @@ fn index(
             };
             recover_index(&root.entry(dir::INDEX), repair, progress, &options)
         }
-        false => Err(dir::missing_index(path)),
+        false => Err(unopened::missing_index(path)),
     };
     let index = match outcome {
         Ok(index) if index.key_size != 0 => {

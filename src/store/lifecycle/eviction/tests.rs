@@ -3,7 +3,8 @@
 use super::*;
 use crate::ReportState;
 use crate::lsm::{Catalog, LevelFile};
-use crate::store::files::dir::{PartitionCount, StoreDir};
+use crate::store::files::dir::StoreDir;
+use crate::store::files::identity::PartitionCount;
 use crate::store::recover;
 use crate::store::{Durability, Repair, Store, StoreOptions};
 
