@@ -473,7 +473,10 @@ impl PmFile {
             .before(Call::FreeSpace)
             .and_then(|()| Ok(rustix::fs::fstatvfs(&self.file)?));
         match disk {
-            Ok(disk) if disk.f_bavail.saturating_mul(disk.f_frsize) < needed => {
+            // One that has no blocks at all does not say: ramfs, and file systems of user space that leave it out.
+            Ok(disk)
+                if disk.f_blocks > 0 && disk.f_bavail.saturating_mul(disk.f_frsize) < needed =>
+            {
                 Err(io::ErrorKind::StorageFull.into())
             }
             _ => Ok(()),
@@ -565,3 +568,6 @@ pub(super) fn before(faults: &Option<Arc<dyn Faults>>, call: Call, path: &Path) 
         .as_ref()
         .map_or(Ok(()), |faults| faults.before(call, path))
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -10,7 +10,7 @@ use crate::layout::mark::{MARKS, MARKS_LEN};
 use crate::pm::{Dir, PmFile};
 use crate::{Error, Result};
 
-/// A folder that `mkfs` leaves in the root of a file system.
+/// A directory that `mkfs` leaves in the root of a file system.
 const LOST_AND_FOUND: &str = "lost+found";
 
 /// The manifests of the directory, or `None` if there can be a new store.
