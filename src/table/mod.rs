@@ -5,7 +5,6 @@ pub(crate) mod alloc;
 mod changed_slots;
 mod checkpoint;
 pub(crate) mod compact;
-mod counts;
 pub(crate) mod extents;
 mod free_extents;
 pub(crate) mod idle;
@@ -35,6 +34,7 @@ use std::time::Duration;
 use crossbeam_utils::CachePadded;
 
 use crate::layout::{ExtentKind, KeyClass, Metadata, Shape, Superblock};
+use crate::metrics::counts::Counts;
 use crate::pm::Medium;
 #[cfg(feature = "cuda")]
 use crate::sync::thread_number;
@@ -46,7 +46,6 @@ use alloc::free_list::FreeList;
 #[cfg(feature = "cuda")]
 use changed_slots::ChangedSlots;
 pub(crate) use checkpoint::read_superblock;
-use counts::Counts;
 use free_extents::FreeExtents;
 use idle::IdleCompaction;
 use levels::{LevelTable, Levels};

@@ -10,7 +10,7 @@ const CELLS: usize = if cfg!(loom) { 1 } else { 16 };
 /// Counts of operations and of PM touches. Each thread adds to a cell of its own: threads with many lookups
 /// would wait for each other's cache line. Statistics order nothing, so models need not see them.
 #[derive(Debug, Default)]
-pub(crate) struct Counts {
+pub struct Counts {
     cells: [CachePadded<Cell>; CELLS],
 }
 
@@ -23,19 +23,19 @@ struct Cell {
 impl Counts {
     /// Adds what the thread of this number has done.
     #[inline]
-    pub(crate) fn add(&self, thread: usize, operations: u64, touches: u64) {
+    pub fn add(&self, thread: usize, operations: u64, touches: u64) {
         let cell = &*self.cells[thread % CELLS];
         cell.operations.fetch_add(operations, Ordering::Relaxed);
         cell.touches.fetch_add(touches, Ordering::Relaxed);
     }
 
     /// Operations so far.
-    pub(crate) fn operations(&self) -> u64 {
+    pub fn operations(&self) -> u64 {
         self.sum(|cell| &cell.operations)
     }
 
     /// PM touches so far.
-    pub(crate) fn touches(&self) -> u64 {
+    pub fn touches(&self) -> u64 {
         self.sum(|cell| &cell.touches)
     }
 
