@@ -8,7 +8,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 
 use super::cache::{FileCache, FileKind};
-use super::compaction::{Job, Plan, STALL_RUNS_MIN, cuts};
+use super::compaction::{Job, Plan, STALL_RUNS_MIN, compact_due, cuts};
 use super::sst;
 use super::sst::{Sst, Writer, is_next};
 use super::stats::Counts;
@@ -285,7 +285,8 @@ impl Levels {
         Ok(())
     }
 
-    /// Waits while there are too many runs on level 0, but not long, and not if compaction fails.
+    /// Waits while there are too many runs on level 0, but not long, and not if compaction fails. If there is no thread to be
+    /// had that compacts, the caller does.
     pub fn stall(&self) {
         let is_behind = || self.version().newest().len() >= STALL_RUNS_MIN;
         let mut plan = self.plan();
@@ -293,7 +294,15 @@ impl Levels {
             return;
         }
         let goes_on = |plan: &mut Plan| is_behind() && !plan.is_failing() && !plan.is_stopping;
+        let calls = self.workers.iter().map(Worker::call);
+        let fail = calls.map(|call| call.err()).collect::<Option<Vec<_>>>();
         self.counts.stalls.time(|| {
+            if let Some([error, ..]) = fail.as_deref() {
+                tracing::warn!(%error, "files are compacted by who waits for that");
+                drop(plan);
+                compact_due(self);
+                return;
+            }
             self.changed
                 .wait_while_for(&mut plan, goes_on, STALL_TIME_MAX);
             drop(plan);

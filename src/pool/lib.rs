@@ -97,7 +97,11 @@ impl Pool {
     /// Has work done by the threads, and waits for it. Without any, the caller does it.
     pub fn install<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         match self.threads() {
-            Some(threads) => run_off_foreign_pool(|| threads.install(work)),
+            Some(threads) => run_off_foreign_pool(|| match is_in_foreign_pool() {
+                // There is no thread to be had.
+                true => work(),
+                false => threads.install(work),
+            }),
             None => work(),
         }
     }
@@ -116,17 +120,21 @@ impl Pool {
         let Some(threads) = self.threads() else {
             return parts.into_iter().map(work).collect();
         };
-        let mut results: Vec<Option<R>> = parts.iter().map(|_| None).collect();
         let work = &work;
         run_off_foreign_pool(|| {
+            if is_in_foreign_pool() {
+                // There is no thread to be had.
+                return parts.into_iter().map(work).collect();
+            }
+            let mut results: Vec<Option<R>> = parts.iter().map(|_| None).collect();
             threads.in_place_scope(|scope| {
                 for (part, result) in parts.into_iter().zip(&mut results) {
                     scope.spawn(move |_| *result = Some(work(part)));
                 }
             });
-        });
-        let done = |result: Option<R>| result.expect("each part was done");
-        results.into_iter().map(done).collect()
+            let done = |result: Option<R>| result.expect("each part was done");
+            results.into_iter().map(done).collect()
+        })
     }
 
     /// Has work done by one of the threads. Without any, the caller does it.
@@ -178,26 +186,35 @@ fn run_off_foreign_pool<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     }
 }
 
-/// Does two works side by side, or one after the other in a pool of others.
+/// Does two works side by side, or one after the other in a pool of others, or without threads.
 pub fn join<A: Send, B: Send>(
     first: impl FnOnce() -> A + Send,
     second: impl FnOnce() -> B + Send,
 ) -> (A, B) {
-    match is_in_foreign_pool() {
+    match is_in_foreign_pool() || !parallel::has_threads() {
         true => (first(), second()),
         false => rayon::join(first, second),
     }
 }
 
-/// Does work that waits for others, on a thread that does nothing else until it is done.
+/// Does work that waits for others, on a thread that does nothing else until it is done. If there is no thread to be had, the
+/// caller does all of it alone, and so waits for no pool.
 pub fn run_off_pool<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     if rayon::current_thread_index().is_none() {
         return work();
     }
+    let given = Mutex::new(Some(work));
+    let take = || given.lock().take().expect("it is done once");
     thread::scope(|scope| {
-        let worker = scope.spawn(work);
-        worker
-            .join()
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        let started = thread::Builder::new().spawn_scoped(scope, || take()());
+        match started {
+            Ok(worker) => worker
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+            Err(error) => {
+                tracing::warn!(%error, "work is not shared: there is no thread to be had");
+                parallel::alone(take())
+            }
+        }
     })
 }

@@ -3,9 +3,14 @@
 //! All of it goes through one function without type parameters: what rayon made of each closure by itself was
 //! a quarter of this crate's machine code.
 
+use std::cmp::Ordering;
+use std::error::Error;
 use std::ops::Range;
+use std::panic::catch_unwind;
+use std::sync::LazyLock;
 
 use parking_lot::Mutex;
+use rayon::ThreadPoolBuilder;
 use rayon::prelude::*;
 
 use super::crew;
@@ -72,15 +77,24 @@ pub fn alone<T>(work: impl FnOnce() -> T) -> T {
 }
 
 /// Sorts items, which several threads do if they are at least so many.
+pub fn sort_unstable_by<T: Send>(
+    items: &mut [T],
+    least: usize,
+    compare: impl Fn(&T, &T) -> Ordering + Sync,
+) {
+    match items.len() < least || crew::threads().is_some() || !has_threads() {
+        true => items.sort_unstable_by(compare),
+        false => items.par_sort_unstable_by(compare),
+    }
+}
+
+/// As [`sort_unstable_by`], by keys of the items.
 pub fn sort_unstable_by_key<T: Send, K: Ord>(
     items: &mut [T],
     least: usize,
     key: impl Fn(&T) -> K + Sync,
 ) {
-    match items.len() < least || crew::threads().is_some() {
-        true => items.sort_unstable_by_key(key),
-        false => items.par_sort_unstable_by_key(key),
-    }
+    sort_unstable_by(items, least, |a, b| key(a).cmp(&key(b)));
 }
 
 /// What `make` makes of each position below `len`. A part has at least `least` of them.
@@ -122,7 +136,29 @@ pub fn parts(len: usize, least: usize) -> impl Iterator<Item = Range<usize>> {
 
 /// Threads among which the caller's work is shared.
 pub fn threads() -> usize {
-    crew::threads().unwrap_or_else(rayon::current_num_threads)
+    crew::threads().unwrap_or_else(|| match has_threads() {
+        true => rayon::current_num_threads(),
+        false => 1,
+    })
+}
+
+/// Whether rayon has threads for the caller: those of the pool that he is in, or its own. It panics if it is asked for these,
+/// and the system gives it none.
+pub(super) fn has_threads() -> bool {
+    static HAS_OWN: LazyLock<bool> = LazyLock::new(|| {
+        let Err(error) = ThreadPoolBuilder::new().build_global() else {
+            return true;
+        };
+        match error.source() {
+            // They have been asked for before.
+            None => catch_unwind(rayon::current_num_threads).is_ok(),
+            Some(error) => {
+                tracing::warn!(%error, "work is not shared: there are no threads to be had");
+                false
+            }
+        }
+    });
+    rayon::current_thread_index().is_some() || *HAS_OWN
 }
 
 /// Whether the caller's work is shared with other threads: those of his crew, or of the pool that he is in.
@@ -138,6 +174,7 @@ fn run(parts: usize, part: &(dyn Fn(usize) + Sync)) {
     match parts {
         0..2 => (0..parts).for_each(part),
         _ if crew::run(parts, part) => {}
+        _ if !has_threads() => (0..parts).for_each(part),
         _ => (0..parts).into_par_iter().with_max_len(1).for_each(part),
     }
 }

@@ -1201,6 +1201,20 @@ pub const MUTATIONS: &[Mutation] = &[
         suite: Suite::Store("snapshots"),
     },
     Mutation {
+        name: "work is shared with threads that are not to be had",
+        file: "src/pool/parallel.rs",
+        find: "        _ if !has_threads() => (0..parts).for_each(part),\n",
+        replacement: "",
+        suite: Suite::Store("open_stores::indexes"),
+    },
+    Mutation {
+        name: "nobody compacts where no thread does",
+        file: "src/lsm/levels.rs",
+        find: "                compact_due(self);\n                return;\n",
+        replacement: "                return;\n",
+        suite: Suite::Store("open_stores::indexes"),
+    },
+    Mutation {
         name: "an older copy of a partition passes",
         file: "src/store/files/unopened.rs",
         find: "manifest.generation < known",

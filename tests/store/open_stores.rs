@@ -1,12 +1,17 @@
 //! Many stores in one process: what rests has no threads and few descriptors.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::panic::AssertUnwindSafe;
 use std::process::Command;
+use std::sync::mpsc;
+use std::thread;
 use std::time::{Duration, Instant};
 
-use gphash::store::{Durability, Store, StoreOptions};
+use gphash::store::{Durability, Request, Store, StoreOptions};
+use gphash::{Index, Options};
 use gphash_test_support::setting;
+use rayon::ThreadPoolBuilder;
 
 use super::disk::folders;
 
@@ -219,4 +224,82 @@ fn store_takes_no_descriptor_of_standard_output() {
     assert_eq!(printed, [-1; 3], "something of the store is there");
     let store = Store::open(&path, &options).unwrap();
     assert_eq!(store.iter().count(), 2_000);
+}
+
+/// A container may limit how many there are.
+#[test]
+fn indexes_and_stores_are_used_without_threads() {
+    if !is_alone("indexes_and_stores_are_used_without_threads") {
+        return;
+    }
+    let folder = folders().pop().expect("there is one");
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let limit = libc::rlimit {
+        rlim_cur: 1,
+        rlim_max: 1,
+    };
+    // SAFETY: the calls have no memory but `limit`, which one reads. Other threads of this process wait for its end.
+    unsafe {
+        if libc::geteuid() == 0 {
+            // The limit says nothing to root.
+            assert_eq!(libc::setuid(65534), 0);
+        }
+        assert_eq!(libc::setrlimit(libc::RLIMIT_NPROC, &limit), 0);
+    }
+    let started = thread::Builder::new().spawn(|| ());
+    assert!(started.is_err(), "there are threads");
+    // Long enough for threads to share the batches.
+    let path = folder.path().join("index");
+    let index = Index::<u64, u64>::create(&path, &Options::new()).unwrap();
+    let keys: Vec<u64> = (0..100_000).collect();
+    index.insert(&keys, &keys).unwrap();
+    index.remove(&keys[..60_000]).unwrap();
+    index.compact(&|_| ()).unwrap();
+    index.close().unwrap();
+    let index = Index::<u64, u64>::open(&path, &Options::new()).unwrap();
+    let mut values = vec![0; keys.len()];
+    let found = index.get(&keys, &mut values).unwrap();
+    assert_eq!(found.count_ones(..), 40_000);
+    assert_eq!(values[60_000..], keys[60_000..]);
+    drop(index);
+    // Much more than the budget: items leave.
+    let options = StoreOptions::new()
+        .partitions(3)
+        .memory_budget(StoreOptions::MIN_BUDGET);
+    let path = folder.path().join("store");
+    let store = Store::open(&path, &options).unwrap();
+    let key = |nth: u32| nth.to_be_bytes();
+    let value = |nth: u32| vec![nth.to_le_bytes()[0]; 1000];
+    let put = |nth: u32| Request::Put {
+        key: key(nth).to_vec(),
+        value: value(nth),
+    };
+    (0..3000).for_each(|nth| store.put(key(nth), value(nth)).unwrap());
+    store.execute((3000..6000).map(put).collect()).unwrap();
+    // A thread of a pool of the program's must not wait for another pool, and here it does all by itself.
+    let pool = ThreadPoolBuilder::new().num_threads(1).use_current_thread();
+    pool.build().unwrap().install(|| {
+        store.execute((6000..9000).map(put).collect()).unwrap();
+        assert_eq!(store.range(..).count(), 9000);
+    });
+    let snapshot = store.snapshot();
+    let (answered, answers) = mpsc::channel();
+    store.put_async(key(0), "other", move |answer| {
+        answered.send(answer).unwrap()
+    });
+    answers.recv().unwrap().unwrap();
+    assert_eq!(snapshot.get(&key(0)).unwrap(), Some(value(0)));
+    drop(snapshot);
+    store.checkpoint().unwrap();
+    store.compact(&|_| ()).unwrap();
+    store.delete(key(1)).unwrap();
+    store.close().unwrap();
+    let store = Store::open(&path, &options).unwrap();
+    let items: Vec<_> = store.iter().collect::<Result<_, _>>().unwrap();
+    let expected = (0..9000).filter(|nth| *nth != 1).map(|nth| match nth {
+        0 => (key(0).to_vec(), b"other".to_vec()),
+        _ => (key(nth).to_vec(), value(nth)),
+    });
+    assert!(items.into_iter().eq(expected));
+    store.close().unwrap();
 }

@@ -66,7 +66,7 @@ impl CpuEngine {
     pub fn new(threads: usize) -> Self {
         Self {
             threads: match threads {
-                0 => rayon::current_num_threads(),
+                0 => parallel::threads(),
                 threads => threads,
             },
         }

@@ -13,4 +13,4 @@ pub use gpu::GpuCompaction;
 pub use job::Job;
 pub use plan::{Plan, STALL_RUNS_MIN};
 pub use slices::cuts;
-pub use worker::Workers;
+pub use worker::{Workers, compact_due};

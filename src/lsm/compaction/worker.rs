@@ -23,7 +23,7 @@ impl Workers {
     pub fn start(levels: Arc<Levels>) -> Self {
         for worker in levels.workers() {
             let levels = Arc::downgrade(&levels);
-            worker.set_work(move || levels.upgrade().as_deref().and_then(work));
+            worker.set_work(move || levels.upgrade().as_deref().and_then(compact_due));
         }
         // What was due when the store was left still is.
         levels.wake();
@@ -40,7 +40,7 @@ impl Drop for Workers {
 }
 
 /// Compacts until nothing is due; gives when to look again.
-fn work(levels: &Levels) -> Option<Duration> {
+pub fn compact_due(levels: &Levels) -> Option<Duration> {
     loop {
         levels.cache().sweep();
         let mut plan = levels.plan();

@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 
 use memmap2::{MmapMut, MmapOptions};
 use parking_lot::{Mutex, MutexGuard};
-use rayon::slice::ParallelSliceMut;
 
 use crate::hot_cache::access_counts::{AccessCounts, EvictionCut, Histogram};
 use crate::lsm::{Entry, Value};
 use crate::pool::heap;
+use crate::pool::parallel;
 use crate::store::Partition;
 use crate::store::commit::queue::Work;
 use crate::store::files::dir::StoreDir;
@@ -50,6 +50,9 @@ const STALL_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// Bytes of items that are worth a thread of their own: what it writes files with takes about 1 MiB.
 const PART_BYTES_MIN: u64 = 1 << 20;
+
+/// From how many items on threads sort them together.
+const SHARED_SORT_ITEMS_MIN: usize = 4096;
 
 /// How many bytes of values apart count as one: each thread writes them into a file of its own, and of many files those
 /// that are read are rarely open.
@@ -144,7 +147,9 @@ impl ColdItems {
             let rest = || self.key(a).cmp(self.key(b));
             a.prefix.cmp(&b.prefix).then_with(rest)
         };
-        items.par_sort_unstable_by(|a, b| keys(a, b).then_with(|| b.stamp.0.cmp(&a.stamp.0)));
+        parallel::sort_unstable_by(&mut items, SHARED_SORT_ITEMS_MIN, |a, b| {
+            keys(a, b).then_with(|| b.stamp.0.cmp(&a.stamp.0))
+        });
         items.dedup_by(|b, a| keys(a, b).is_eq());
         self.items = items;
     }
@@ -218,7 +223,7 @@ impl EvictionBatch<'_> {
 impl Partition {
     /// Waits while the table is far beyond its budget, for a bounded time, unless there is no way out of
     /// it for items.
-    pub fn wait_for_room(&self) {
+    pub fn wait_for_room(self: &Arc<Self>) {
         let Some(budget) = &self.state.budget else {
             return;
         };
@@ -227,8 +232,15 @@ impl Partition {
         if !is_full() {
             return;
         }
-        budget.worker.call_if_possible();
+        let called = budget.worker.call();
         budget.stalls.time(|| {
+            if let Err(error) = &called {
+                tracing::warn!(%error, "items leave the table on the thread of who waits for that");
+                if let Err(error) = self.keep_within_budget() {
+                    tracing::warn!(%error, "the table stays larger than its budget");
+                }
+                return;
+            }
             let started = Instant::now();
             let mut left = budget.left.lock();
             while is_full() && started.elapsed() < STALL_TIME_MAX {

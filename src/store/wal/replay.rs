@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::record;
 use super::record::{Entry, GroupPart, RECORD_HEADER, RecordHeader, seed};
+use crate::pool;
 use crate::pool::parallel;
 use crate::store::files::dir::{Room, StoreDir};
 use crate::store::files::manifest::SEQUENCE_LIMIT;
@@ -206,7 +207,7 @@ impl Replay {
             let changes = this.entries(&replayed.segment, replayed.count, each)?;
             let changes: Vec<Mutation<'_>> = changes.into_iter().flatten().collect();
             let next = self.segments.get(nth + 1);
-            let (applied, next) = rayon::join(
+            let (applied, next) = pool::join(
                 || apply(&changes),
                 || next.map(|next| read(next, spare)).transpose(),
             );
