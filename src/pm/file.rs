@@ -11,6 +11,7 @@ use std::sync::{Arc, OnceLock};
 
 use rustix::fs::OFlags;
 
+use super::domain::FileSystem;
 use super::{Entry, lock};
 use crate::width::to_usize;
 use crate::{Error, Result};
@@ -473,9 +474,10 @@ impl PmFile {
             .before(Call::FreeSpace)
             .and_then(|()| Ok(rustix::fs::fstatvfs(&self.file)?));
         match disk {
-            // One that has no blocks at all does not say: ramfs, and file systems of user space that leave it out.
+            // One without blocks does not say, as some in user space. But nothing else keeps ramfs from all memory.
             Ok(disk)
-                if disk.f_blocks > 0 && disk.f_bavail.saturating_mul(disk.f_frsize) < needed =>
+                if (disk.f_blocks > 0 || FileSystem::of(self).is_ok_and(|it| it.in_memory))
+                    && disk.f_bavail.saturating_mul(disk.f_frsize) < needed =>
             {
                 Err(io::ErrorKind::StorageFull.into())
             }

@@ -282,6 +282,8 @@ fn indexes_and_stores_are_used_without_threads() {
         store.execute((6000..9000).map(put).collect()).unwrap();
         assert_eq!(store.range(..).count(), 9000);
     });
+    let compactions = store.stats().spill.compactions;
+    assert!(compactions > 0, "who waits compacts");
     let snapshot = store.snapshot();
     let (answered, answers) = mpsc::channel();
     store.put_async(key(0), "other", move |answer| {
