@@ -94,16 +94,28 @@ impl Pool {
         pool.clone()
     }
 
+    /// Has `shared` do work with the threads, or `alone` without: if there are none to be had, or none to wait for them.
+    fn with_threads<W: Send, T: Send>(
+        &self,
+        work: W,
+        shared: impl FnOnce(&ThreadPool, W) -> T + Send,
+        alone: impl FnOnce(W) -> T + Send,
+    ) -> T {
+        let threads = self.threads();
+        let run = || match threads.filter(|_| !is_in_foreign_pool()) {
+            Some(threads) => shared(&threads, work),
+            None => alone(work),
+        };
+        // The caller's thread would do tasks of others meanwhile, which may call us again.
+        match is_in_foreign_pool() {
+            true => run_off_pool(run),
+            false => run(),
+        }
+    }
+
     /// Has work done by the threads, and waits for it. Without any, the caller does it.
     pub fn install<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
-        match self.threads() {
-            Some(threads) => run_off_foreign_pool(|| match is_in_foreign_pool() {
-                // There is no thread to be had.
-                true => work(),
-                false => threads.install(work),
-            }),
-            None => work(),
-        }
+        self.with_threads(work, |threads, work| threads.install(work), |work| work())
     }
 
     /// How many threads there are when there is work.
@@ -117,15 +129,8 @@ impl Pool {
     /// What `work` makes of each part, in their order. The caller waits and does nothing else, and no thread does
     /// another caller's work while it is at a part. Without any threads, the caller does it.
     pub fn map<T: Send, R: Send>(&self, parts: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
-        let Some(threads) = self.threads() else {
-            return parts.into_iter().map(work).collect();
-        };
         let work = &work;
-        run_off_foreign_pool(|| {
-            if is_in_foreign_pool() {
-                // There is no thread to be had.
-                return parts.into_iter().map(work).collect();
-            }
+        let shared = |threads: &ThreadPool, parts: Vec<T>| {
             let mut results: Vec<Option<R>> = parts.iter().map(|_| None).collect();
             threads.in_place_scope(|scope| {
                 for (part, result) in parts.into_iter().zip(&mut results) {
@@ -134,7 +139,8 @@ impl Pool {
             });
             let done = |result: Option<R>| result.expect("each part was done");
             results.into_iter().map(done).collect()
-        })
+        };
+        self.with_threads(parts, shared, |parts| parts.into_iter().map(work).collect())
     }
 
     /// Has work done by one of the threads. Without any, the caller does it.
@@ -176,14 +182,6 @@ thread_local! {
 /// pool may have it call us again.
 pub fn is_in_foreign_pool() -> bool {
     rayon::current_thread_index().is_some() && !IS_OURS.get()
-}
-
-/// Does work that waits for a pool of ours, on another thread if the caller's would do tasks of others meanwhile.
-fn run_off_foreign_pool<T: Send>(work: impl FnOnce() -> T + Send) -> T {
-    match is_in_foreign_pool() {
-        true => run_off_pool(work),
-        false => work(),
-    }
 }
 
 /// Does two works side by side, or one after the other in a pool of others, or without threads.
