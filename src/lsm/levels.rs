@@ -294,11 +294,10 @@ impl Levels {
             return;
         }
         let goes_on = |plan: &mut Plan| is_behind() && !plan.is_failing() && !plan.is_stopping;
-        let calls = self.workers.iter().map(Worker::call);
-        let fail = calls.map(|call| call.err()).collect::<Option<Vec<_>>>();
+        let has_thread = self.workers.iter().any(|worker| worker.call().is_ok());
         self.counts.stalls.time(|| {
-            if let Some([error, ..]) = fail.as_deref() {
-                tracing::warn!(%error, "files are compacted by who waits for that");
+            if !has_thread {
+                tracing::warn!("files are compacted by who waits for that");
                 drop(plan);
                 compact_due(self);
                 return;

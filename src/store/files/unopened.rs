@@ -16,7 +16,7 @@ const LOST_AND_FOUND: &str = "lost+found";
 /// The manifests of the directory, or `None` if there can be a new store.
 ///
 /// # Errors
-/// As [`StoreDir::open`].
+/// As [`StoreDir::open`](super::dir::StoreDir::open).
 pub fn inspect(root: &Dir) -> Result<Option<Copies>> {
     let names = root.names()?;
     let has = |wanted: &str| names.iter().any(|name| name == wanted);
@@ -68,7 +68,7 @@ pub fn mark(root: &Dir) -> Result<Option<Mark>> {
     Mark::find(&bytes[..read]).map_err(|found| damaged(root.join(INDEX), "mark", MARKS, found))
 }
 
-/// See [`StoreDir::check_index`].
+/// See [`StoreDir::check_index`](super::dir::StoreDir::check_index).
 ///
 /// # Errors
 /// As there.
