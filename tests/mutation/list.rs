@@ -2020,8 +2020,8 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "a turn of a parallel loop takes up another one while it waits for its parts",
         file: "src/pool/lib.rs",
-        find: "        true => run_off_pool(work),\n",
-        replacement: "        true => work(),\n",
+        find: "        let run = || match threads.filter(|_| !is_in_foreign_pool()) {\n            Some(threads) => shared(&threads, work),\n            None => alone(work),\n        };\n        // The caller's thread would do tasks of others meanwhile, which may call us again.\n        match is_in_foreign_pool() {\n            true => run_off_pool(run),\n",
+        replacement: "        let run = || match threads {\n            Some(threads) => shared(&threads, work),\n            None => alone(work),\n        };\n        // The caller's thread would do tasks of others meanwhile, which may call us again.\n        match is_in_foreign_pool() {\n            true => run(),\n",
         suite: Suite::Store("threads"),
     },
 ];
