@@ -16,7 +16,6 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::hot_cache::access_counts::{AccessCounts, EvictionCut, Histogram};
 use crate::lsm::{Entry, Value};
 use crate::pool::heap;
-use crate::pool::parallel;
 use crate::store::Partition;
 use crate::store::commit::queue::Work;
 use crate::store::files::dir::StoreDir;
@@ -24,6 +23,7 @@ use crate::store::files::reserve;
 use crate::store::files::reserve::Purpose;
 use crate::store::inner::StoreInner;
 use crate::store::resident::budget::Budget;
+use crate::store::resident::cold_items::{ColdItem, ColdItems, Collector};
 use crate::store::resident::tiers::{EntryMeta, TieredItems};
 use crate::store::shared::Shared;
 use crate::table::room::Need;
@@ -51,9 +51,6 @@ const STALL_TIME_MAX: Duration = Duration::from_secs(1);
 /// Bytes of items that are worth a thread of their own: what it writes files with takes about 1 MiB.
 const PART_BYTES_MIN: u64 = 1 << 20;
 
-/// From how many items on threads sort them together.
-const SHARED_SORT_ITEMS_MIN: usize = 4096;
-
 /// How many bytes of values apart count as one: each thread writes them into a file of its own, and of many files those
 /// that are read are rarely open.
 const APART_BYTES: u64 = 16;
@@ -66,117 +63,6 @@ const SAMPLED_STRIDES: u64 = 256;
 
 /// The share of the items that the hand passes which leaves, unless it must be more.
 const COLD_SHARE: f64 = 0.5;
-
-/// Items that are to leave the table, in the order of their keys.
-pub(super) struct ColdItems {
-    /// Mapped, so that the system has its memory back afterwards: the allocator would keep it between small blocks
-    /// that stay. Pages that are not used take none.
-    keys: MmapMut,
-    pub(super) items: Vec<ColdItem>,
-}
-
-#[derive(Clone, Copy)]
-pub(super) struct ColdItem {
-    /// How its key begins: to compare keys elsewhere takes long.
-    prefix: u64,
-    stamp: EntryMeta,
-    /// Where its key begins.
-    start: usize,
-    key_len: u32,
-    value_len: u32,
-}
-
-/// What one thread finds, one key behind the other in its share of the memory.
-struct Collector<'b> {
-    keys: &'b mut [u8],
-    /// Where they begin.
-    at: usize,
-    /// Bytes that it may take.
-    left: usize,
-    items: Vec<ColdItem>,
-}
-
-impl Collector<'_> {
-    /// Takes an item; says whether there was room for it.
-    fn push(&mut self, key: &[u8], stamp: EntryMeta, value_bytes: u64) -> bool {
-        let taken = key.len() + size_of::<ColdItem>();
-        let left = self.left.checked_sub(taken);
-        let lens = u32::try_from(key.len())
-            .ok()
-            .zip(value_bytes.try_into().ok());
-        let (Some(left), Some((key_len, value_len))) = (left, lens) else {
-            return false;
-        };
-        let Some(of_item) = self.keys.split_off_mut(..key.len()) else {
-            return false;
-        };
-        of_item.copy_from_slice(key);
-        let mut prefix = [0; 8];
-        let copied = key.len().min(8);
-        prefix[..copied].copy_from_slice(&key[..copied]);
-        let start = self.at;
-        self.at += key.len();
-        self.left = left;
-        self.items.push(ColdItem {
-            prefix: u64::from_be_bytes(prefix),
-            stamp,
-            start,
-            key_len,
-            value_len,
-        });
-        true
-    }
-}
-
-impl ColdItem {
-    /// Bytes of its key and its value.
-    fn bytes(&self) -> u64 {
-        u64::from(self.key_len) + u64::from(self.value_len)
-    }
-}
-
-impl ColdItems {
-    fn key(&self, item: &ColdItem) -> &[u8] {
-        &self.keys[item.start..item.start + item.key_len as usize]
-    }
-
-    /// Brings them into order; of an item that was met twice the newer one stays.
-    fn sort(&mut self) {
-        let mut items = std::mem::take(&mut self.items);
-        let keys = |a: &ColdItem, b: &ColdItem| {
-            let rest = || self.key(a).cmp(self.key(b));
-            a.prefix.cmp(&b.prefix).then_with(rest)
-        };
-        parallel::sort_unstable_by(&mut items, SHARED_SORT_ITEMS_MIN, |a, b| {
-            keys(a, b).then_with(|| b.stamp.0.cmp(&a.stamp.0))
-        });
-        items.dedup_by(|b, a| keys(a, b).is_eq());
-        self.items = items;
-    }
-
-    /// All of them in parts of about so many bytes, none of which has keys on both sides of one of the `cuts`.
-    fn chunks(&self, bytes: u64, cuts: &[Vec<u8>]) -> Vec<Range<usize>> {
-        let begins = |cut: &Vec<u8>| self.items.partition_point(|item| self.key(item) < &cut[..]);
-        let ends = cuts.iter().map(begins).chain([self.items.len()]);
-        let (mut chunks, mut start) = (Vec::new(), 0);
-        for end in ends {
-            let mut taken = 0;
-            let slice = start..end;
-            for nth in slice {
-                taken += self.items[nth].bytes();
-                if taken >= bytes {
-                    chunks.push(start..nth + 1);
-                    (start, taken) = (nth + 1, 0);
-                }
-            }
-            if start < end {
-                chunks.push(start..end);
-                start = end;
-            }
-        }
-        chunks
-    }
-}
 
 /// Items on their way out of the table, by the threads that have copied their values.
 struct EvictionBatch<'c> {
@@ -471,10 +357,7 @@ impl Eviction<'_> {
     fn cold_items(&self, bytes: u64, used: u64) -> Result<ColdItems> {
         let Some(access_counts) = &self.tiers.access_counts else {
             let keys = self.map(0)?;
-            return Ok(ColdItems {
-                keys,
-                items: Vec::new(),
-            });
+            return Ok(ColdItems::of(keys, Vec::new()));
         };
         let share = (bytes as f64 / used as f64).min(1.0);
         let cut = self.cut(access_counts, share.max(COLD_SHARE));
@@ -527,21 +410,15 @@ impl Eviction<'_> {
                     Err(error) => *damaged.lock() = Some(error),
                 });
             }
-            collector.items
+            collector.into_items()
         };
         let rooms = keys.chunks_mut(room).enumerate();
-        let collectors = rooms.map(|(nth, of_thread)| Collector {
-            keys: of_thread,
-            at: nth * room,
-            left: room,
-            items: Vec::new(),
-        });
+        let collectors = rooms.map(|(nth, of_thread)| Collector::new(of_thread, nth * room));
         let items = pool.map(collectors.collect(), collect).concat();
         note_damaged(damaged.into_inner());
         let next = (hand + passed.into_inner()) % strides;
         self.budget.hand.store(next, Ordering::Relaxed);
-        let mut found = ColdItems { keys, items };
-        pool.install(|| found.sort());
+        let found = pool.install(|| ColdItems::of(keys, items));
         // What a file holds is durable, so what came before it must be, and all of the groups that it is part of. Items
         // that change from now on are left out.
         self.shared.sync_logs()?;
