@@ -162,41 +162,46 @@ impl Spill {
     }
 
     /// Writes entries in ascending order of their keys, no key twice, as new files of level 0: durable
-    /// and visible when it returns, and newer than all before. Each part of them is written by a thread of the pool.
-    /// A tombstone of a key that is not here is left out. While compaction is behind, it waits for up to a second
-    /// before.
+    /// and visible when it returns, and newer than all before. Each part has a thread of the pool write its entries, and
+    /// gives something back. A tombstone of a key that is not here is left out. While compaction is behind, it waits for
+    /// up to a second before.
     ///
     /// # Errors
-    /// What the operating system answers. Then none of the entries is visible; if the process or the
+    /// What the operating system answers, and those of a part. Then none of the entries is visible; if the process or the
     /// machine stops before the next call succeeds, all of them may be there.
-    pub fn add<'a, I>(&self, pool: &Pool, parts: Vec<I>) -> Result<()>
+    pub fn add<P, R>(&self, pool: &Pool, parts: Vec<P>) -> Result<Vec<R>>
     where
-        I: Iterator<Item = Entry<'a>> + Send,
+        P: FnOnce(&mut dyn FnMut(Entry) -> Result<()>) -> Result<R> + Send,
+        R: Send,
     {
         let _alone = self.adding.lock();
         self.levels.stall();
         self.levels.retry_failed_edit()?;
         let version = self.version();
-        let write = |entries: I| {
+        let write = |part: P| {
             let mut output = Output::new(&self.levels, 0);
-            for entry in entries {
-                if entry.value.is_some() || version.may_have(entry.key) {
-                    output.add(&entry)?;
-                }
-            }
+            let made = part(&mut |entry| match &entry {
+                Entry {
+                    value: None, key, ..
+                } if !version.may_have(key) => Ok(()),
+                _ => output.add(&entry),
+            })?;
             output.finish()?;
-            Ok(output)
+            Ok((output, made))
         };
         let written = pool.map(parts, write);
-        let written = written.into_iter().collect::<Result<Vec<Output<'_>>>>()?;
-        let files = written.into_iter().flat_map(Output::into_files);
+        let written = written
+            .into_iter()
+            .collect::<Result<Vec<(Output<'_>, R)>>>()?;
+        let (outputs, made): (Vec<Output<'_>>, Vec<R>) = written.into_iter().unzip();
+        let files = outputs.into_iter().flat_map(Output::into_files);
         let files: Vec<Arc<Sst>> = files.collect();
         if !files.is_empty() {
             self.levels.edit(&files, 0, &[])?;
             self.levels.options().gpu.expect_parts();
             self.levels.wake();
         }
-        Ok(())
+        Ok(made)
     }
 
     /// As [`Levels::compact_all`].

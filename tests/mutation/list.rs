@@ -1338,13 +1338,13 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "an item goes into a file although it has changed since it was found",
         file: "src/store/lifecycle/eviction.rs",
-        find: "Ok((stamp, value)) if EntryMeta(stamp) == cold.items[others[found]].stamp => {",
+        find: "Ok((stamp, value)) if EntryMeta(stamp) == cold.items[some[found]].stamp => {",
         replacement: "Ok((stamp, value)) if stamp > 0 => {",
         suite: Suite::Unit("store::lifecycle::eviction"),
     },
     Mutation {
         name: "a chunk of items that leave has none of the last key before a cut",
-        file: "src/store/lifecycle/eviction.rs",
+        file: "src/store/resident/cold_items.rs",
         find: "                chunks.push(start..end);\n",
         replacement: "                chunks.push(start..end - 1);\n",
         suite: Suite::Unit("store::lifecycle::eviction"),

@@ -153,7 +153,14 @@ pub fn add(spill: &Spill, changes: &Model) -> Result<()> {
         sequence: *sequence,
         value: value.as_deref().map(Value::Inline),
     });
-    spill.add(&ADDERS, vec![entries])
+    spill.add(&ADDERS, vec![part_of(entries)]).map(|_| ())
+}
+
+/// A part of an addition that writes these entries.
+pub fn part_of<'e>(
+    entries: impl IntoIterator<Item = Entry<'e>>,
+) -> impl FnOnce(&mut dyn FnMut(Entry) -> Result<()>) -> Result<()> {
+    |write| entries.into_iter().try_for_each(write)
 }
 
 /// A page of so many items.

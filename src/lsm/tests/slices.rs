@@ -17,7 +17,7 @@ fn add_cut(spill: &Spill, changes: &Model) {
             value: value.as_deref().map(Value::Inline),
         });
     }
-    let parts = parts.into_iter().map(Vec::into_iter);
+    let parts = parts.into_iter().map(part_of);
     spill.add(&ADDERS, parts.collect()).unwrap();
 }
 

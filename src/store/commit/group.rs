@@ -72,7 +72,7 @@ impl StoreInner {
                 vec![finished.and_then(|()| self.run_alone(job, &[], true))]
             }
             Work::Checkpoint => vec![self.begin_checkpoint().map(|()| Answers::NONE)],
-            Work::Evict(items) => vec![self.evict(items).map(|()| Answers::NONE)],
+            Work::Evict(leaving) => vec![self.evict(leaving).map(|()| Answers::NONE)],
             Work::Promote(keys) => vec![self.promote(keys).map(|()| Answers::NONE)],
             Work::Hold => vec![Ok(Answers::NONE)],
         }

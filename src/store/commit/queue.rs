@@ -27,7 +27,7 @@ use crate::store::columns::requests::ColumnBatch;
 use crate::store::mvcc::read_set::ReadSet;
 use crate::store::options::WhenFull;
 use crate::store::request::{Request, Response};
-use crate::store::resident::tiers::EntryMeta;
+use crate::store::resident::cold_items::LeavingItems;
 use crate::{Error, Result};
 
 /// Most requests that are executed together, but for those of a single caller.
@@ -56,7 +56,7 @@ pub enum Work {
     /// The beginning of a checkpoint.
     Checkpoint,
     /// Items that are in a file now leave the table, if they still have these stamps.
-    Evict(Vec<(Vec<u8>, EntryMeta)>),
+    Evict(LeavingItems),
     /// Items of these keys come up into the table.
     Promote(Vec<Vec<u8>>),
     /// Nothing: whoever waits for it [holds](Queue::hold) the queue then.
@@ -74,7 +74,7 @@ impl Work {
             Self::Columns(columns) => columns.len(),
             // The pages that have changed may be many.
             Self::Checkpoint => usize::MAX,
-            Self::Evict(items) => items.len(),
+            Self::Evict(leaving) => leaving.len(),
             Self::Promote(keys) => keys.len(),
             Self::Hold => 0,
         }

@@ -23,7 +23,7 @@ use crate::store::files::reserve;
 use crate::store::files::reserve::Purpose;
 use crate::store::inner::StoreInner;
 use crate::store::resident::budget::Budget;
-use crate::store::resident::cold_items::{ColdItem, ColdItems, Collector};
+use crate::store::resident::cold_items::{ColdItem, ColdItems, Collector, LeavingItems};
 use crate::store::resident::tiers::{EntryMeta, TieredItems};
 use crate::store::shared::Shared;
 use crate::table::room::Need;
@@ -36,22 +36,30 @@ const KEYS_SHARE: u64 = 8;
 const KEY_BYTES_MIN: u64 = 1 << 20;
 const KEY_BYTES_MAX: u64 = 64 << 20;
 
-/// The part of what records may take whose values are copied and written at a time, and its bounds in bytes. Changes get
-/// room after each.
+/// The part of what records may take that one thread writes at a time, and its bounds in bytes.
 const CHUNK_SHARE: u64 = 16;
 const CHUNK_BYTES_MIN: u64 = 1 << 20;
-const CHUNK_BYTES_MAX: u64 = 64 << 20;
+const CHUNK_BYTES_MAX: u64 = 8 << 20;
 
-/// Items that are taken out of the table at a time; changes wait meanwhile.
+/// Items for each thread that are taken out of the table at a time; changes wait meanwhile.
 const SLICE_ITEMS: usize = 1024;
 
 /// The longest that a change waits for room.
 const STALL_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// Bytes of items that are worth a thread of their own: what it writes files with takes about 1 MiB.
+/// Bytes of items that are worth a thread of their own.
 const PART_BYTES_MIN: u64 = 1 << 20;
 
-/// How many bytes of values apart count as one: each thread writes them into a file of its own, and of many files those
+/// The part of what records may take that the memory may take which files are written with, and what a thread takes.
+const WRITERS_SHARE: u64 = 4;
+const WRITER_BYTES: u64 = 1 << 20;
+
+/// Values that a thread copies before it writes them, in bytes, and how many at most. What they are copied from is kept from
+/// being reused meanwhile.
+const COPIED_BYTES: u64 = 256 << 10;
+const COPIED_ITEMS_MAX: usize = 512;
+
+/// How many bytes of values apart count as one: each chunk has a file of its own for them, and of many files those
 /// that are read are rarely open.
 const APART_BYTES: u64 = 16;
 
@@ -63,48 +71,6 @@ const SAMPLED_STRIDES: u64 = 256;
 
 /// The share of the items that the hand passes which leaves, unless it must be more.
 const COLD_SHARE: f64 = 0.5;
-
-/// Items on their way out of the table, by the threads that have copied their values.
-struct EvictionBatch<'c> {
-    cold: &'c ColdItems,
-    parts: Vec<EvictionPart>,
-}
-
-struct EvictionPart {
-    /// See [`ColdItems`].
-    values: MmapMut,
-    /// The items to be written, and where their values are.
-    new: Vec<(usize, Range<usize>)>,
-    /// Those that a file has.
-    filed: Vec<usize>,
-}
-
-impl EvictionBatch<'_> {
-    /// Keys and stamps of all.
-    fn items(&self) -> impl Iterator<Item = (&[u8], EntryMeta)> {
-        let numbers = self.parts.iter().flat_map(|part| {
-            let new = part.new.iter().map(|(nth, _)| *nth);
-            new.chain(part.filed.iter().copied())
-        });
-        numbers.map(|nth| {
-            let item = &self.cold.items[nth];
-            (self.cold.key(item), item.stamp)
-        })
-    }
-
-    /// What files get of a part.
-    fn entries<'b>(&'b self, part: &'b EvictionPart) -> impl Iterator<Item = Entry<'b>> {
-        part.new.iter().map(|(nth, value)| {
-            let item = &self.cold.items[*nth];
-            let value = &part.values[value.clone()];
-            Entry {
-                key: self.cold.key(item),
-                sequence: item.stamp.sequence(),
-                value: (!item.stamp.is_tombstone()).then_some(Value::Inline(value)),
-            }
-        })
-    }
-}
 
 impl Partition {
     /// Waits while the table is far beyond its budget, for a bounded time, unless there is no way out of
@@ -185,12 +151,11 @@ impl Partition {
             tracing::warn!(%error, "items that are read again stay below the index");
         }
         let begin = || state.begin_eviction();
-        eviction.make_room(is_pressed, begin, |items| self.evict(items))
+        eviction.make_room(is_pressed, begin, |leaving| self.evict(leaving))
     }
 
-    pub(super) fn evict(self: &Arc<Self>, items: &[(&[u8], EntryMeta)]) -> Result<()> {
-        let item = |(key, stamp): &(&[u8], EntryMeta)| (key.to_vec(), *stamp);
-        self.submit(Work::Evict(items.iter().map(item).collect()))?;
+    pub(super) fn evict(self: &Arc<Self>, leaving: LeavingItems) -> Result<()> {
+        self.submit(Work::Evict(leaving))?;
         if let Some(budget) = &self.state.budget {
             budget.has_left.notify_all();
         }
@@ -217,7 +182,7 @@ impl Eviction<'_> {
         &self,
         is_pressed: bool,
         begin: impl Fn() -> G,
-        mut remove: impl FnMut(&[(&[u8], EntryMeta)]) -> Result<()>,
+        mut remove: impl FnMut(LeavingItems) -> Result<()>,
     ) -> Result<()> {
         let limit = self.budget.limit(self.tiers);
         // Each round leaves a run of files, however few leave. Where changes wait for that, more do.
@@ -236,7 +201,7 @@ impl Eviction<'_> {
             if cold.items.is_empty() {
                 return Ok(());
             }
-            self.evict(&cold, &begin, &mut remove)?;
+            self.evict(cold, &begin, &mut remove)?;
             let now = self.tiers.table.record_bytes();
             if now >= used {
                 // Others bring as much; what was read long ago counts less now.
@@ -247,31 +212,71 @@ impl Eviction<'_> {
         Ok(())
     }
 
-    /// Writes items into files, chunk by chunk, and has `remove` take them out of the table.
+    /// Writes items into files, and has `remove` take them out of the table. As many chunks of them as there are threads are
+    /// written at a time.
     pub(super) fn evict<G>(
         &self,
-        cold: &ColdItems,
+        cold: ColdItems,
         begin: impl Fn() -> G,
-        mut remove: impl FnMut(&[(&[u8], EntryMeta)]) -> Result<()>,
+        mut remove: impl FnMut(LeavingItems) -> Result<()>,
     ) -> Result<()> {
-        let chunk = self.budget.limit(self.tiers) / CHUNK_SHARE;
-        let chunk = chunk.clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX);
-        for chunk in cold.chunks(chunk, &self.tiers.spill.cuts()) {
-            let batch = {
+        let limit = self.budget.limit(self.tiers);
+        let chunk = (limit / CHUNK_SHARE).clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX);
+        let cuts = self.tiers.spill.cuts();
+        let chunks = cold.chunks(chunk, |item| self.weight(item), &cuts);
+        let cold = Arc::new(cold);
+        let slice = SLICE_ITEMS * self.shared.threads.queue.count();
+        for chunks in self.side_by_side(&cold, &chunks) {
+            let filed = {
                 let _guard = begin();
-                let batch = self.copy(cold, chunk)?;
-                self.spill(&batch)?;
-                batch
+                self.spill(&cold, chunks)?
             };
             // Else what files are written with would stay with each thread, beside a full table.
             heap::release_free();
-            let items: Vec<_> = batch.items().collect();
-            items.chunks(SLICE_ITEMS).try_for_each(&mut remove)?;
+            for numbers in filed.chunks(slice) {
+                remove(LeavingItems::new(&cold, numbers))?;
+            }
             self.budget
                 .items_evicted
-                .fetch_add(items.len() as u64, Ordering::Relaxed);
+                .fetch_add(filed.len() as u64, Ordering::Relaxed);
         }
         Ok(())
+    }
+
+    /// Chunks of items in groups that are written at a time: as many as there are threads and memory for.
+    fn side_by_side<'c>(
+        &self,
+        cold: &ColdItems,
+        chunks: &'c [Range<usize>],
+    ) -> Vec<&'c [Range<usize>]> {
+        let writers = self.budget.limit(self.tiers) / WRITERS_SHARE / WRITER_BYTES;
+        let most = to_usize(writers).clamp(1, self.shared.threads.eviction.count());
+        let longest = |chunk: &Range<usize>| {
+            let lens = cold.items[chunk.clone()].iter().map(|item| item.value_len);
+            u64::from(lens.max().unwrap_or(0))
+        };
+        let (mut groups, mut rest) = (Vec::new(), chunks);
+        while !rest.is_empty() {
+            let mut memory = 0;
+            let fits = |chunk: &&Range<usize>| {
+                memory += WRITER_BYTES + longest(chunk);
+                memory <= most as u64 * WRITER_BYTES
+            };
+            let count = rest.iter().take_while(fits).count().max(1);
+            let (group, others) = rest.split_at(count);
+            groups.push(group);
+            rest = others;
+        }
+        groups
+    }
+
+    /// What of an item a sorted file takes, in bytes, and of a value apart a small part.
+    fn weight(&self, item: &ColdItem) -> u64 {
+        let apart_min = self.tiers.spill.value_bytes_min() as u64;
+        match u64::from(item.value_len) {
+            len if len < apart_min => item.bytes(),
+            len => u64::from(item.key_len) + len / APART_BYTES,
+        }
     }
 
     /// Sees to it that the disk has room for so many bytes of files, for what is added meanwhile, and for deleting all
@@ -317,16 +322,6 @@ impl StoreInner {
 }
 
 impl Eviction<'_> {
-    /// Threads for these items.
-    fn threads_for(&self, items: &[ColdItem]) -> usize {
-        let apart_min = self.tiers.spill.value_bytes_min() as u64;
-        let bytes = |item: &ColdItem| match u64::from(item.value_len) {
-            len if len < apart_min => item.bytes(),
-            len => u64::from(item.key_len) + len / APART_BYTES,
-        };
-        self.eviction_threads(items.iter().map(bytes).sum())
-    }
-
     /// Threads for so many bytes of items.
     fn eviction_threads(&self, bytes: u64) -> usize {
         to_usize(bytes / PART_BYTES_MIN).clamp(1, self.shared.threads.eviction.count())
@@ -435,79 +430,100 @@ impl Eviction<'_> {
         mapped.map_err(|source| Error::io(self.store_dir.path(), "map memory for", source))
     }
 
-    /// The values of some items that are to leave, but for those of damaged ones, and of those that have changed since
-    /// they were found.
-    ///
-    /// # Errors
-    /// What the operating system answers.
-    fn copy<'c>(&self, cold: &'c ColdItems, chunk: Range<usize>) -> Result<EvictionBatch<'c>> {
-        let threads = self.threads_for(&cold.items[chunk.clone()]);
-        let part = chunk.len().div_ceil(threads).max(1);
-        let parts = chunk.clone().step_by(part);
-        let parts = parts.map(|start| start..chunk.end.min(start + part));
-        let copied = self
-            .shared
-            .threads
-            .eviction
-            .map(parts.collect(), |part| self.copy_part(cold, part));
-        let parts = copied.into_iter().collect::<Result<_>>()?;
-        Ok(EvictionBatch { cold, parts })
-    }
-
-    fn copy_part(&self, cold: &ColdItems, part: Range<usize>) -> Result<EvictionPart> {
+    /// Writes the items of some chunks into new files, but for those that a file has already; gives the numbers of all
+    /// that files have then. Each chunk is written by one thread.
+    fn spill(&self, cold: &ColdItems, chunks: &[Range<usize>]) -> Result<Vec<usize>> {
         let version = self.tiers.spill.version();
         // A file may have been repaired, and have lost it.
         let is_filed = |nth: &usize| {
             let item = &cold.items[*nth];
             item.stamp.was_promoted() && version.may_have(cold.key(item))
         };
-        let (filed, others): (Vec<usize>, Vec<usize>) = part.partition(is_filed);
-        let keys: Vec<&[u8]> = others
-            .iter()
-            .map(|&nth| cold.key(&cold.items[nth]))
-            .collect();
-        let lens = others.iter().map(|&nth| cold.items[nth].value_len as usize);
-        let mut values = self.map(lens.sum())?;
-        let (mut at, mut damaged) = (0, None);
-        let mut new = Vec::with_capacity(keys.len());
-        self.tiers
-            .table
-            .copy_many(&keys, |found, item| match item {
-                Ok((stamp, value)) if EntryMeta(stamp) == cold.items[others[found]].stamp => {
-                    let end = at + value.len();
-                    values[at..end].copy_from_slice(value);
-                    new.push((others[found], at..end));
-                    at = end;
-                }
-                Ok(_) => {}
-                Err(error) => damaged = Some(error),
-            })?;
-        note_damaged(damaged);
-        Ok(EvictionPart { values, new, filed })
+        let (mut filed, mut new) = (Vec::new(), Vec::with_capacity(chunks.len()));
+        for chunk in chunks {
+            let (there, others): (Vec<usize>, Vec<usize>) = chunk.clone().partition(is_filed);
+            filed.extend(there);
+            new.push(others);
+        }
+        self.hold_for(new.iter().flatten().map(|&nth| &cold.items[nth]))?;
+        let copy = |numbers: Vec<usize>| {
+            move |write: &mut dyn FnMut(Entry) -> Result<()>| self.copy(cold, &numbers, write)
+        };
+        let parts = new.into_iter().map(copy).collect();
+        let pool = &self.shared.threads.eviction;
+        let written = self.tiers.spill.add(pool, parts)?;
+        // Before an item leaves that is nowhere but in a file of this manifest.
+        self.tiers.mark(self.store_dir, None);
+        filed.extend(written.into_iter().flatten());
+        Ok(filed)
     }
 
-    /// Writes items into new files, but for those that a file has already.
-    fn spill(&self, batch: &EvictionBatch<'_>) -> Result<()> {
+    /// Sees to it that the disk has room for files of these items.
+    fn hold_for<'i>(&self, items: impl Iterator<Item = &'i ColdItem>) -> Result<()> {
         let mut need = Need::default();
         let mut bytes = 0;
-        for part in &batch.parts {
-            for (nth, value) in &part.new {
-                let key_len = batch.cold.items[*nth].key_len as usize;
-                self.tiers.table.needs_record(&mut need, key_len, 0, 1);
-                bytes += (key_len + value.len()) as u64;
-            }
+        for item in items {
+            let key_len = item.key_len as usize;
+            self.tiers.table.needs_record(&mut need, key_len, 0, 1);
+            bytes += item.bytes();
         }
         // A file is about as long as what it holds.
         let files = bytes + bytes / 8 + reserve::ROOM_AFTER_DELETION_BYTES;
         self.tiers.note_leaving(need);
         self.hold(files)?;
         self.store_dir.reserve().release(files);
-        let parts = batch.parts.iter().map(|part| batch.entries(part));
-        let pool = &self.shared.threads.eviction;
-        self.tiers.spill.add(pool, parts.collect())?;
-        // Before an item leaves that is nowhere but in a file of this manifest.
-        self.tiers.mark(self.store_dir, None);
         Ok(())
+    }
+
+    /// Gives `write` some items, in their order, but for damaged ones and those that have changed since they were found;
+    /// gives the numbers of the others.
+    fn copy(
+        &self,
+        cold: &ColdItems,
+        numbers: &[usize],
+        write: &mut dyn FnMut(Entry) -> Result<()>,
+    ) -> Result<Vec<usize>> {
+        let mut written = Vec::with_capacity(numbers.len());
+        let (mut values, mut copied) = (Vec::new(), Vec::new());
+        let mut rest = numbers;
+        while !rest.is_empty() {
+            let mut bytes = 0;
+            let fits = |nth: &&usize| {
+                let before = bytes;
+                bytes += u64::from(cold.items[**nth].value_len);
+                before < COPIED_BYTES
+            };
+            let count = rest.iter().take(COPIED_ITEMS_MAX).take_while(fits).count();
+            let (some, others) = rest.split_at(count);
+            rest = others;
+            let keys: Vec<&[u8]> = some.iter().map(|&nth| cold.key(&cold.items[nth])).collect();
+            let mut damaged = None;
+            self.tiers
+                .table
+                .copy_many(&keys, |found, item| match item {
+                    Ok((stamp, value)) if EntryMeta(stamp) == cold.items[some[found]].stamp => {
+                        values.extend_from_slice(value);
+                        copied.push((some[found], values.len()));
+                    }
+                    Ok(_) => {}
+                    Err(error) => damaged = Some(error),
+                })?;
+            note_damaged(damaged);
+            let mut start = 0;
+            for (nth, end) in copied.drain(..) {
+                let item = &cold.items[nth];
+                let value = &values[start..end];
+                write(Entry {
+                    key: cold.key(item),
+                    sequence: item.stamp.sequence(),
+                    value: (!item.stamp.is_tombstone()).then_some(Value::Inline(value)),
+                })?;
+                written.push(nth);
+                start = end;
+            }
+            values.clear();
+        }
+        Ok(written)
     }
 }
 

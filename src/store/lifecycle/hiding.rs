@@ -100,8 +100,8 @@ impl Partition {
                 break;
             }
             let begin = || state.begin_eviction();
-            eviction.evict(&hiding, begin, |items| self.evict(items))?;
             left = left.saturating_sub(hiding.items.len() as u64);
+            eviction.evict(hiding, begin, |leaving| self.evict(leaving))?;
         }
         Ok(())
     }

@@ -125,7 +125,7 @@ impl Replayer<'_> {
         let Some(eviction) = &self.eviction else {
             return;
         };
-        let remove = |items: &[(&[u8], _)]| self.apply(&self.tiers.removals(items)?);
+        let remove = |leaving| self.apply(&self.tiers.removals(&leaving)?);
         if let Err(error) = eviction.make_room(false, || (), remove) {
             tracing::warn!(%error, "the index goes beyond its budget");
         }

@@ -1,6 +1,7 @@
 //! Items on their way out of the table, in the order of their keys.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use memmap2::MmapMut;
 
@@ -121,8 +122,13 @@ impl ColdItems {
         self.items = items;
     }
 
-    /// All of them in parts of about so many bytes, none of which has keys on both sides of one of the `cuts`.
-    pub fn chunks(&self, bytes: u64, cuts: &[Vec<u8>]) -> Vec<Range<usize>> {
+    /// All of them in parts of about so much `weight`, none of which has keys on both sides of one of the `cuts`.
+    pub fn chunks(
+        &self,
+        most: u64,
+        weight: impl Fn(&ColdItem) -> u64,
+        cuts: &[Vec<u8>],
+    ) -> Vec<Range<usize>> {
         let begins = |cut: &Vec<u8>| self.items.partition_point(|item| self.key(item) < &cut[..]);
         let ends = cuts.iter().map(begins).chain([self.items.len()]);
         let (mut chunks, mut start) = (Vec::new(), 0);
@@ -130,8 +136,8 @@ impl ColdItems {
             let mut taken = 0;
             let slice = start..end;
             for nth in slice {
-                taken += self.items[nth].bytes();
-                if taken >= bytes {
+                taken += weight(&self.items[nth]);
+                if taken >= most {
                     chunks.push(start..nth + 1);
                     (start, taken) = (nth + 1, 0);
                 }
@@ -142,5 +148,34 @@ impl ColdItems {
             }
         }
         chunks
+    }
+}
+
+/// Some of the items, which files have now, and which leave the table together.
+pub struct LeavingItems {
+    cold: Arc<ColdItems>,
+    numbers: Vec<usize>,
+}
+
+impl LeavingItems {
+    /// Those with these numbers.
+    pub fn new(cold: &Arc<ColdItems>, numbers: &[usize]) -> Self {
+        Self {
+            cold: Arc::clone(cold),
+            numbers: numbers.to_vec(),
+        }
+    }
+
+    /// How many they are.
+    pub fn len(&self) -> usize {
+        self.numbers.len()
+    }
+
+    /// Their keys and stamps, in parts for threads of at most so many.
+    pub fn parts(&self, most: usize) -> impl Iterator<Item = (Vec<&[u8]>, Vec<EntryMeta>)> {
+        self.numbers.chunks(most).map(|numbers| {
+            let items = numbers.iter().map(|&nth| &self.cold.items[nth]);
+            items.map(|item| (self.cold.key(item), item.stamp)).unzip()
+        })
     }
 }

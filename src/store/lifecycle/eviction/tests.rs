@@ -22,29 +22,42 @@ fn eviction(store: &Store) -> Eviction<'_> {
 }
 
 /// Lets all items leave, and calls `meanwhile` when they are found, when they are copied, and when files have them.
-fn evict(store: &Store, meanwhile: impl Fn(&str)) {
+fn evict(store: &Store, meanwhile: impl Fn(&str) + Sync) {
     let state = store.state();
     let used = state.tiers.table.record_bytes();
-    let cold = eviction(store).cold_items(used, used).unwrap();
+    let eviction = eviction(store);
+    let cold = eviction.cold_items(used, used).unwrap();
     meanwhile("found");
-    let batch = {
+    let numbers: Vec<usize> = (0..cold.items.len()).collect();
+    let filed = {
         let _guard = state.begin_eviction();
-        let batch = eviction(store).copy(&cold, 0..cold.items.len()).unwrap();
-        meanwhile("copied");
-        eviction(store).spill(&batch).unwrap();
-        batch
+        eviction.hold_for(cold.items.iter()).unwrap();
+        let copy = |write: &mut dyn FnMut(Entry) -> Result<()>| {
+            let copied = eviction.copy(&cold, &numbers, write);
+            meanwhile("copied");
+            copied
+        };
+        let pool = &state.shared.threads.eviction;
+        let filed = state.tiers.spill.add(pool, vec![copy]).unwrap();
+        state.tiers.mark(&state.store_dir, None);
+        filed.concat()
     };
     meanwhile("written");
-    leave(store, &batch);
+    leave(store, cold, &filed);
+}
+
+/// Writes all cold items.
+fn spill(store: &Store, cold: &ColdItems) -> Vec<usize> {
+    let all = 0..cold.items.len();
+    eviction(store).spill(cold, &[all]).unwrap()
 }
 
 /// Takes what files have out of the table.
-fn leave(store: &Store, batch: &EvictionBatch<'_>) {
-    let items: Vec<_> = batch.items().collect();
-    for slice in items.chunks(SLICE_ITEMS) {
-        let item = |(key, stamp): &(&[u8], EntryMeta)| (key.to_vec(), *stamp);
-        let work = Work::Evict(slice.iter().map(item).collect());
-        store.core().submit(work).unwrap();
+fn leave(store: &Store, cold: ColdItems, filed: &[usize]) {
+    let cold = Arc::new(cold);
+    for numbers in filed.chunks(SLICE_ITEMS) {
+        let leaving = LeavingItems::new(&cold, numbers);
+        store.core().submit(Work::Evict(leaving)).unwrap();
     }
 }
 
@@ -87,9 +100,8 @@ fn hand_comes_to_all_items_and_leaves_what_is_read() {
         let cold = eviction(&store).cold_items(used / 8, used).unwrap();
         let wanted = to_usize(table.len() / 8);
         assert!(cold.items.len() <= wanted + 2, "{rounds}");
-        let batch = eviction(&store).copy(&cold, 0..cold.items.len()).unwrap();
-        eviction(&store).spill(&batch).unwrap();
-        leave(&store, &batch);
+        let filed = spill(&store, &cold);
+        leave(&store, cold, &filed);
         rounds += 1;
         assert!(rounds < 60, "{} items stay", table.len());
     }
@@ -147,8 +159,13 @@ fn evict_20_mb(value: &[u8]) -> (usize, u64) {
     // A thread that has its quarter stops where it is.
     assert!(cold.items.len() > all.len() * 9 / 10);
     assert!(keys(&cold).is_sorted_by(|a, b| a < b));
-    let batch = eviction(&store).copy(&cold, 0..cold.items.len()).unwrap();
-    eviction(&store).spill(&batch).unwrap();
+    let eviction = eviction(&store);
+    let chunks = cold.chunks(3 << 20, |item| eviction.weight(item), &[]);
+    let groups = eviction.side_by_side(&cold, &chunks);
+    assert_eq!(groups.concat(), chunks);
+    assert!(groups.iter().all(|group| (1..=4).contains(&group.len())));
+    let filed = eviction.spill(&cold, &chunks).unwrap();
+    assert_eq!(filed.len(), cold.items.len());
     let version = state.tiers.spill.version();
     assert_eq!(version.newest().len(), 1);
     assert_eq!(version.entries(), cold.items.len() as u64);
@@ -174,7 +191,7 @@ fn values_apart_are_in_few_files() {
 }
 
 /// Does something to the key `a` at a moment of a round, and gives what it has at the end.
-fn after(moment: &str, change: impl Fn(&Store)) -> Option<Vec<u8>> {
+fn after(moment: &str, change: impl Fn(&Store) + Sync) -> Option<Vec<u8>> {
     let dir = tempfile::tempdir().unwrap();
     let store = store(&dir);
     for key in ["a", "b", "c"] {
@@ -227,7 +244,7 @@ fn chunks_have_all_cold_items_and_end_at_cuts() {
     let cuts: Vec<Vec<u8>> = ["a", "key 0003", "key 000333", "key 000334", "z"]
         .map(|cut| cut.as_bytes().to_vec())
         .to_vec();
-    let chunks = cold.chunks(10_000, &cuts);
+    let chunks = cold.chunks(10_000, ColdItem::bytes, &cuts);
     assert!(chunks.len() > 10, "{chunks:?}");
     let mut end = 0;
     for chunk in chunks {
