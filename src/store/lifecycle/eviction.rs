@@ -14,7 +14,7 @@ use memmap2::{MmapMut, MmapOptions};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::hot_cache::access_counts::{AccessCounts, EvictionCut, Histogram};
-use crate::lsm::{Entry, Value};
+use crate::lsm::{Entry, LsmVersion, Value};
 use crate::pool::heap;
 use crate::store::Partition;
 use crate::store::commit::queue::Work;
@@ -66,8 +66,11 @@ const APART_BYTES: u64 = 16;
 /// Most buckets that a thread looks through at a time.
 const STRIDE_BUCKETS_MAX: u64 = 16;
 
-/// Strides of the table that say what is cold.
-const SAMPLED_STRIDES: u64 = 256;
+/// Parts of the table, the longest of which are sampled in strides, that say what is cold.
+const SAMPLED_STRIDES: u64 = 64;
+
+/// Strides of a small table, so that all threads have some.
+const STRIDES_MIN: u64 = 256;
 
 /// The share of the items that the hand passes which leaves, unless it must be more.
 const COLD_SHARE: f64 = 0.5;
@@ -118,20 +121,22 @@ impl Partition {
             return Ok(());
         };
         let eviction = self.state.eviction(budget);
-        let mut before = budget.stalls_before.lock();
+        let mut stalls_before = budget.stalls_before.lock();
         let stalls = budget.stalls.count();
-        let is_pressed = std::mem::replace(&mut *before, stalls) != stalls;
-        let kept = self.keep_within(&eviction, is_pressed);
-        let kept = kept.and_then(|()| self.give_room_back(budget));
+        let have_waited = std::mem::replace(&mut *stalls_before, stalls) != stalls;
+        let kept = self.keep_within(&eviction, have_waited);
+        let is_pressed = have_waited || budget.is_late(&self.state.tiers);
+        let kept = kept.and_then(|()| self.give_room_back(budget, is_pressed));
         budget.fails.store(kept.is_err(), Ordering::Relaxed);
         budget.has_left.notify_all();
         kept
     }
 
-    /// Gives free room of the table's file back: records that left it had other sizes than those that came.
-    fn give_room_back(self: &Arc<Self>, budget: &Budget) -> Result<()> {
+    /// Gives free room of the table's file back: records that left it had other sizes than those that came. Changes
+    /// that press soon take it again, and meanwhile nothing would leave.
+    fn give_room_back(self: &Arc<Self>, budget: &Budget, is_pressed: bool) -> Result<()> {
         let tiers = &self.state.tiers;
-        if !budget.has_free_room(tiers) {
+        if !budget.has_free_room(tiers, is_pressed) {
             return Ok(());
         }
         // It takes a checkpoint, for which a full disk may have no room.
@@ -142,7 +147,7 @@ impl Partition {
         Ok(())
     }
 
-    fn keep_within(self: &Arc<Self>, eviction: &Eviction, is_pressed: bool) -> Result<()> {
+    fn keep_within(self: &Arc<Self>, eviction: &Eviction, have_waited: bool) -> Result<()> {
         let state = &self.state;
         let promotable = state.tiers.take_promotable();
         if !promotable.is_empty()
@@ -151,7 +156,7 @@ impl Partition {
             tracing::warn!(%error, "items that are read again stay below the index");
         }
         let begin = || state.begin_eviction();
-        eviction.make_room(is_pressed, begin, |leaving| self.evict(leaving))
+        eviction.make_room(have_waited, begin, |leaving| self.evict(leaving))
     }
 
     pub(super) fn evict(self: &Arc<Self>, leaving: LeavingItems) -> Result<()> {
@@ -172,37 +177,35 @@ pub struct Eviction<'s> {
 }
 
 impl Eviction<'_> {
-    /// Lets items leave if records take more than they may, until they take a quarter less, or half if changes have
-    /// waited for that. While there is what `begin` gives, deletions leave tombstones. `remove` takes items out of the
+    /// Lets items leave while records take more than they may: so many each time that they would take a quarter less, or half
+    /// if changes have waited for that, or would have had they not left early. While there is what `begin` gives, deletions leave tombstones. `remove` takes items out of the
     /// table, unless they have changed.
     ///
     /// # Errors
     /// Those of the files, of the log and of `remove`: then items stay.
     pub fn make_room<G>(
         &self,
-        is_pressed: bool,
+        have_waited: bool,
         begin: impl Fn() -> G,
         mut remove: impl FnMut(LeavingItems) -> Result<()>,
     ) -> Result<()> {
         let limit = self.budget.limit(self.tiers);
-        // Each round leaves a run of files, however few leave. Where changes wait for that, more do.
-        let least = match is_pressed {
-            true => limit / 2,
-            false => limit - limit / 4,
-        };
         let mut used = self.tiers.table.record_bytes();
-        if used <= limit {
-            return Ok(());
-        }
-        while used > least {
+        while used > self.budget.begins_at(limit) {
+            // Each round leaves a run of files, however few leave. Where changes press, more do.
+            let share = match have_waited || self.budget.is_late(self.tiers) {
+                true => limit / 2,
+                false => limit / 4,
+            };
             // Else each deletion meanwhile would leave a tombstone for nothing.
             self.hold(0)?;
-            let cold = self.cold_items(used - least, used)?;
+            let cold = self.cold_items(share + used.saturating_sub(limit), used)?;
             if cold.items.is_empty() {
                 return Ok(());
             }
-            self.evict(cold, &begin, &mut remove)?;
+            let left = self.evict(cold, &begin, &mut remove)?;
             let now = self.tiers.table.record_bytes();
+            self.budget.note_brought((now + left).saturating_sub(used));
             if now >= used {
                 // Others bring as much; what was read long ago counts less now.
                 break;
@@ -212,14 +215,15 @@ impl Eviction<'_> {
         Ok(())
     }
 
-    /// Writes items into files, and has `remove` take them out of the table. As many chunks of them as there are threads are
-    /// written at a time.
+    /// Writes items into files, and has `remove` take them out of the table; gives how many bytes have left. As many chunks
+    /// of them as there are threads are written at a time.
     pub(super) fn evict<G>(
         &self,
         cold: ColdItems,
         begin: impl Fn() -> G,
         mut remove: impl FnMut(LeavingItems) -> Result<()>,
-    ) -> Result<()> {
+    ) -> Result<u64> {
+        let mut left = 0;
         let limit = self.budget.limit(self.tiers);
         let chunk = (limit / CHUNK_SHARE).clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX);
         let cuts = self.tiers.spill.cuts();
@@ -239,8 +243,10 @@ impl Eviction<'_> {
             self.budget
                 .items_evicted
                 .fetch_add(filed.len() as u64, Ordering::Relaxed);
+            let items = filed.iter().map(|&nth| &cold.items[nth]);
+            left += items.map(|item| self.record_len(item)).sum::<u64>();
         }
-        Ok(())
+        Ok(left)
     }
 
     /// Chunks of items in groups that are written at a time: as many as there are threads and memory for.
@@ -268,6 +274,12 @@ impl Eviction<'_> {
             rest = others;
         }
         groups
+    }
+
+    /// Bytes of an item's record.
+    fn record_len(&self, item: &ColdItem) -> u64 {
+        let (key, value) = (item.key_len as usize, item.value_len as usize);
+        self.tiers.table.record_len(key, value)
     }
 
     /// What of an item a sorted file takes, in bytes, and of a value apart a small part.
@@ -377,7 +389,7 @@ impl Eviction<'_> {
         let table = &self.tiers.table;
         let buckets = table.bucket_numbers();
         let turn = buckets.end - buckets.start;
-        let stride = (turn / SAMPLED_STRIDES).clamp(1, STRIDE_BUCKETS_MAX);
+        let stride = (turn / STRIDES_MIN).clamp(1, STRIDE_BUCKETS_MAX);
         let strides = turn.div_ceil(stride);
         let hand = self.budget.hand.load(Ordering::Relaxed);
         let (passed, damaged) = (AtomicU64::new(0), Mutex::new(None));
@@ -434,14 +446,9 @@ impl Eviction<'_> {
     /// that files have then. Each chunk is written by one thread.
     fn spill(&self, cold: &ColdItems, chunks: &[Range<usize>]) -> Result<Vec<usize>> {
         let version = self.tiers.spill.version();
-        // A file may have been repaired, and have lost it.
-        let is_filed = |nth: &usize| {
-            let item = &cold.items[*nth];
-            item.stamp.was_promoted() && version.may_have(cold.key(item))
-        };
         let (mut filed, mut new) = (Vec::new(), Vec::with_capacity(chunks.len()));
         for chunk in chunks {
-            let (there, others): (Vec<usize>, Vec<usize>) = chunk.clone().partition(is_filed);
+            let (there, others) = divide(cold, chunk, &version);
             filed.extend(there);
             new.push(others);
         }
@@ -525,6 +532,19 @@ impl Eviction<'_> {
         }
         Ok(written)
     }
+}
+
+/// The numbers of a chunk's items that files have already, and those of the others.
+fn divide(
+    cold: &ColdItems,
+    chunk: &Range<usize>,
+    version: &LsmVersion,
+) -> (Vec<usize>, Vec<usize>) {
+    chunk.clone().partition(|&nth| {
+        let item = &cold.items[nth];
+        // A file may have been repaired, and have lost it.
+        item.stamp.was_promoted() && version.may_have(cold.key(item))
+    })
 }
 
 /// In a file a damaged item would have a checksum that matches.

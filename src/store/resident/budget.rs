@@ -19,6 +19,9 @@ const ORDERED_KEY_BYTES: u64 = 18;
 /// The share of what records may take that is left to changes while items are evicted.
 const CHANGES_SHARE: u64 = 8;
 
+/// A round begins at most three of these shares of what records may take before they take that.
+const EARLY_SHARE: u64 = 8;
+
 /// The share of the budget that free room of the table's file may take before it is given back, and again beyond
 /// what could not be. It is more than the step in which the file grows: else what was given back would be taken again
 /// at once, with a checkpoint each time.
@@ -45,6 +48,8 @@ pub struct Budget {
     pub(in crate::store) has_left: Condvar,
     /// Items could not leave when they last should have.
     pub(in crate::store) fails: AtomicBool,
+    /// Bytes that changes have brought while items last left.
+    brought: AtomicU64,
     /// Changes that wait for room.
     pub(in crate::store) stalls: StallRecorder,
     pub(in crate::store) items_evicted: AtomicU64,
@@ -65,6 +70,7 @@ impl Budget {
             left: Mutex::default(),
             has_left: Condvar::new(),
             fails: AtomicBool::new(false),
+            brought: AtomicU64::new(0),
             stalls: StallRecorder::new(StallReason::MemoryBudget),
             items_evicted: AtomicU64::new(0),
             items_promoted: AtomicU64::new(0),
@@ -100,22 +106,40 @@ impl Budget {
         rest - rest / (CHANGES_SHARE + 1)
     }
 
+    /// Bytes of records from which on a round begins: so much before this `limit` as the last one was late.
+    pub fn begins_at(&self, limit: u64) -> u64 {
+        let brought = self.brought.load(Ordering::Relaxed);
+        limit - brought.min(limit / EARLY_SHARE * 3)
+    }
+
+    /// Whether changes have brought so much while items last left that they would have waited.
+    pub fn is_late(&self, tiers: &TieredItems) -> bool {
+        self.brought.load(Ordering::Relaxed) > self.limit(tiers) / CHANGES_SHARE
+    }
+
+    /// Notes how many bytes changes have brought while a round let items leave.
+    pub fn note_brought(&self, bytes: u64) {
+        self.brought.store(bytes, Ordering::Relaxed);
+    }
+
     /// Whether items should leave the table, or free room its file.
     pub fn is_exceeded(&self, tiers: &TieredItems) -> bool {
         let limit = self.limit(tiers);
-        tiers.table.record_bytes() > limit || self.free_room(tiers, limit) > self.free_room_max()
+        tiers.table.record_bytes() > self.begins_at(limit)
+            || self.free_room(tiers, limit) > self.free_room_max()
     }
 
     /// Whether changes should wait until there is less of either.
     pub fn is_full(&self, tiers: &TieredItems) -> bool {
         let limit = self.limit(tiers);
         tiers.table.record_bytes() > limit + limit / CHANGES_SHARE
-            || self.free_room(tiers, limit) > 2 * self.free_room_max()
+            || self.has_free_room(tiers, true)
     }
 
-    /// Whether free room should be given back.
-    pub fn has_free_room(&self, tiers: &TieredItems) -> bool {
-        self.free_room(tiers, self.limit(tiers)) > self.free_room_max()
+    /// Whether free room should be given back: before changes wait for that, or once they do.
+    pub fn has_free_room(&self, tiers: &TieredItems, is_pressed: bool) -> bool {
+        let most = self.free_room_max() * if is_pressed { 2 } else { 1 };
+        self.free_room(tiers, self.limit(tiers)) > most
     }
 
     fn free_room_max(&self) -> u64 {

@@ -18,6 +18,8 @@ pub use crate::table::alloc::arena::shard::Shard;
 use crate::table::alloc::arena::vacate::Vacating;
 pub use crate::table::alloc::arena::vacate::Victims;
 
+use std::sync::Arc;
+
 use super::epoch::{GRACE, MAX_PINS};
 use crate::layout::Shape;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, RwLock, SegQueue};
@@ -36,11 +38,13 @@ const RUN: (u64, u64) = (1, 1);
 /// The share of a run that is taken at a time where each of many classes has one.
 const SHARED_RUN: u64 = 8;
 
-/// Bytes of records retired in one shard before they go to limbo, and most records.
+/// The part of all records that is retired in one shard before it goes to limbo, the bounds of that in bytes, and most records.
+/// What each of many threads keeps, the others must find elsewhere: a file of 64 MiB grew by a quarter.
+const RETIRED_SHARE: u64 = 512;
 #[cfg(not(loom))]
-const RETIRE_AT: (u64, usize) = (1 << 20, 4096);
+const RETIRE_AT: (std::ops::RangeInclusive<u64>, usize) = (32 << 10..=1 << 20, 4096);
 #[cfg(loom)]
-const RETIRE_AT: (u64, usize) = (1, 1);
+const RETIRE_AT: (std::ops::RangeInclusive<u64>, usize) = (1..=1, 1);
 
 /// The arena of a table.
 pub struct Arena {
@@ -51,7 +55,9 @@ pub struct Arena {
     /// The epoch in which the last of them can be used again. Orders nothing.
     limbo_ends: std::sync::atomic::AtomicU64,
     shards: Box<[Mutex<Shard>]>,
-    retire_at: (u64, usize),
+    /// Bytes of records that a shard retires before they go to limbo. Orders nothing.
+    retired_bytes_max: std::sync::atomic::AtomicU64,
+    retired_max: usize,
 }
 
 /// The records of one size.
@@ -93,7 +99,8 @@ impl Arena {
             limbo: SegQueue::new(),
             limbo_ends: std::sync::atomic::AtomicU64::new(0),
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
-            retire_at: RETIRE_AT,
+            retired_bytes_max: std::sync::atomic::AtomicU64::new(*RETIRE_AT.0.start()),
+            retired_max: RETIRE_AT.1,
         }
     }
 
@@ -150,11 +157,17 @@ impl Arena {
             first: self.end(class),
             count: len / stride,
         };
-        {
-            let mut extents = self.extents.write();
-            *extents = Extents(extents.iter().chain([extent]).collect());
-        }
+        self.change_extents(|extents| extents.iter().chain([extent]).collect());
         end.fetch_add(extent.count, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    fn change_extents(&self, change: impl FnOnce(&Extents) -> Arc<[ArenaExtent]>) {
+        let mut extents = self.extents.write();
+        *extents = Extents(change(&extents));
+        let bytes: u64 = extents.iter().map(|extent| extent.len).sum();
+        let (least, most) = RETIRE_AT.0.into_inner();
+        let retired = (bytes / RETIRED_SHARE).clamp(least, most);
+        self.retired_bytes_max.store(retired, Ordering::Relaxed);
     }
 
     /// Records of a class taken at least once.
@@ -237,7 +250,7 @@ impl Arena {
     #[cfg(all(test, not(loom)))]
     pub fn hurry(&mut self) {
         self.classes.iter_mut().for_each(|class| class.run = 1);
-        self.retire_at = (1, 1);
+        self.retired_max = 1;
     }
 
     /// Takes up to `most` fresh records of a class that lie one behind the other; gives their byte
@@ -416,8 +429,8 @@ impl Arena {
     /// Sends what the shard has retired to limbo once it is much. `epoch` must be read after the
     /// records were unlinked.
     pub fn flush(&self, shard: &mut Shard, epoch: impl Fn() -> u64) {
-        let (bytes, records) = self.retire_at;
-        if shard.retired_bytes >= bytes || shard.retired.len() >= records {
+        let bytes = self.retired_bytes_max.load(Ordering::Relaxed);
+        if shard.retired_bytes >= bytes || shard.retired.len() >= self.retired_max {
             self.retire(shard.take_retired(), epoch);
         }
     }

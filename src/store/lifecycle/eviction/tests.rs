@@ -28,9 +28,10 @@ fn evict(store: &Store, meanwhile: impl Fn(&str) + Sync) {
     let eviction = eviction(store);
     let cold = eviction.cold_items(used, used).unwrap();
     meanwhile("found");
-    let numbers: Vec<usize> = (0..cold.items.len()).collect();
     let filed = {
         let _guard = state.begin_eviction();
+        let version = state.tiers.spill.version();
+        let (there, numbers) = divide(&cold, &(0..cold.items.len()), &version);
         eviction.hold_for(cold.items.iter()).unwrap();
         let copy = |write: &mut dyn FnMut(Entry) -> Result<()>| {
             let copied = eviction.copy(&cold, &numbers, write);
@@ -38,9 +39,9 @@ fn evict(store: &Store, meanwhile: impl Fn(&str) + Sync) {
             copied
         };
         let pool = &state.shared.threads.eviction;
-        let filed = state.tiers.spill.add(pool, vec![copy]).unwrap();
+        let written = state.tiers.spill.add(pool, vec![copy]).unwrap();
         state.tiers.mark(&state.store_dir, None);
-        filed.concat()
+        [there, written.concat()].concat()
     };
     meanwhile("written");
     leave(store, cold, &filed);

@@ -6,7 +6,7 @@
 
 use std::sync::atomic::AtomicBool;
 
-use super::{Arena, ArenaExtent, Class, ExtentMap, Extents};
+use super::{Arena, ArenaExtent, Class, ExtentMap};
 use crate::layout::PAGE;
 use crate::sync::{Mutex, Ordering};
 use crate::width::to_usize;
@@ -241,7 +241,6 @@ impl Arena {
 
     /// Takes a part out of its extent.
     fn remove(&self, part: &ArenaExtent) {
-        let mut extents = self.extents.write();
         let pieces = |extent: ArenaExtent| {
             let holds =
                 extent.class == part.class && (extent.first..extent.end()).contains(&part.first);
@@ -257,7 +256,7 @@ impl Arena {
             };
             pieces.into_iter().flatten()
         };
-        *extents = Extents(extents.iter().flat_map(pieces).collect());
+        self.change_extents(|extents| extents.iter().flat_map(pieces).collect());
         let Class { removed, .. } = self.class(part.class);
         removed.fetch_add(part.count, Ordering::Relaxed);
     }
