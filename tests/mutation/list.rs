@@ -1317,8 +1317,8 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "an item leaves the table although it has changed",
         file: "src/store/resident/evict.rs",
-        find: "if EntryMeta(stamp) == items[nth].1 {",
-        replacement: "if EntryMeta(stamp) == items[nth].1 || stamp > 0 {",
+        find: "if EntryMeta(stamp) == stamps[nth] {",
+        replacement: "if EntryMeta(stamp) == stamps[nth] || stamp > 0 {",
         suite: Suite::Unit("store::lifecycle::eviction"),
     },
     Mutation {
