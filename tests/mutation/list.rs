@@ -1343,6 +1343,13 @@ pub const MUTATIONS: &[Mutation] = &[
         suite: Suite::Unit("store::lifecycle::eviction"),
     },
     Mutation {
+        name: "a round of eviction begins no earlier although changes would have waited for the last one",
+        file: "src/store/resident/budget.rs",
+        find: "limit - brought.min(limit / EARLY_SHARE * 3)",
+        replacement: "limit - brought.min(0)",
+        suite: Suite::Unit("store::lifecycle::eviction"),
+    },
+    Mutation {
         name: "a chunk of items that leave has none of the last key before a cut",
         file: "src/store/resident/cold_items.rs",
         find: "                chunks.push(start..end);\n",

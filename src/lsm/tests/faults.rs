@@ -185,3 +185,38 @@ fn repair_fails_at_every_call() {
         assert!(now == bytes || repaired.lost == Some(0));
     }
 }
+
+/// Parts are written side by side, and count together or not at all.
+#[test]
+fn addition_of_which_a_part_fails_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let spill = open(dir.path(), None, options()).unwrap();
+    let entry = |key| Entry {
+        key,
+        sequence: 1,
+        value: Some(Value::Inline(b"value")),
+    };
+    let refused = || Error::InvalidOption {
+        option: "part",
+        found: String::new(),
+        expected: String::new(),
+    };
+    let part = |key: &'static [u8], fails: bool| {
+        move |write: &mut dyn FnMut(Entry) -> Result<()>| {
+            write(entry(key))?;
+            match fails {
+                true => Err(refused()),
+                false => Ok(key.len()),
+            }
+        }
+    };
+    let parts = vec![part(b"a", false), part(b"bb", true), part(b"ccc", false)];
+    spill.add(&ADDERS, parts).unwrap_err();
+    assert!(spill.version().is_empty());
+    let names = || Dir::at(dir.path().to_path_buf(), None).names().unwrap();
+    let is_sst = |name: &String| crate::lsm::sst::number(name).is_some();
+    assert!(!names().iter().any(is_sst), "{:?}", names());
+    let parts = vec![part(b"a", false), part(b"bb", false)];
+    assert_eq!(spill.add(&ADDERS, parts).unwrap(), [1, 2]);
+    assert_eq!(spill.version().entries(), 2);
+}

@@ -51,12 +51,12 @@ const STALL_TIME_MAX: Duration = Duration::from_secs(1);
 const PART_BYTES_MIN: u64 = 1 << 20;
 
 /// The part of what records may take that the memory may take which files are written with, and what a thread takes.
-const WRITERS_SHARE: u64 = 4;
+const WRITERS_SHARE: u64 = 16;
 const WRITER_BYTES: u64 = 1 << 20;
 
 /// Values that a thread copies before it writes them, in bytes, and how many at most. What they are copied from is kept from
 /// being reused meanwhile.
-const COPIED_BYTES: u64 = 256 << 10;
+const COPIED_BYTES: u64 = 64 << 10;
 const COPIED_ITEMS_MAX: usize = 512;
 
 /// How many bytes of values apart count as one: each chunk has a file of its own for them, and of many files those

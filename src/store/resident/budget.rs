@@ -133,13 +133,14 @@ impl Budget {
     pub fn is_full(&self, tiers: &TieredItems) -> bool {
         let limit = self.limit(tiers);
         tiers.table.record_bytes() > limit + limit / CHANGES_SHARE
-            || self.has_free_room(tiers, true)
+            || self.free_room(tiers, limit) > 2 * self.free_room_max()
     }
 
-    /// Whether free room should be given back: before changes wait for that, or once they do.
+    /// Whether free room should be given back: where changes press, a little before they wait for that.
     pub fn has_free_room(&self, tiers: &TieredItems, is_pressed: bool) -> bool {
-        let most = self.free_room_max() * if is_pressed { 2 } else { 1 };
-        self.free_room(tiers, self.limit(tiers)) > most
+        let most = self.free_room_max();
+        let late = if is_pressed { most / 2 } else { 0 };
+        self.free_room(tiers, self.limit(tiers)) > most + late
     }
 
     fn free_room_max(&self) -> u64 {

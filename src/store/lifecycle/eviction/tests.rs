@@ -143,6 +143,56 @@ fn hand_of_a_larger_table_goes_on_in_a_smaller_one() {
     assert_eq!(found, numbered(100));
 }
 
+/// Changes that come while items leave make the next round begin before they must wait for it, and take more.
+#[test]
+fn rounds_begin_as_much_earlier_as_the_last_one_was_late() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store(&dir);
+    let state = store.state();
+    let budget = state.budget.as_ref().unwrap();
+    let eviction = eviction(&store);
+    let limit = budget.limit(&state.tiers);
+    assert_eq!(budget.begins_at(limit), limit);
+    // Nobody waits for a round that begins by itself.
+    let _alone = budget.stalls_before.lock();
+    let value = [7; 100];
+    let mut keys = (0..).map(|nth| format!("{nth}"));
+    let mut round = |have_waited: bool, percent_brought: usize| {
+        let mut put = || store.put(keys.next().unwrap(), &value[..]).unwrap();
+        while state.tiers.table.record_bytes() <= budget.begins_at(budget.limit(&state.tiers)) {
+            put();
+        }
+        let before = state.tiers.table.len();
+        let mut left = 0;
+        let remove = |leaving: LeavingItems| {
+            let len = leaving.len();
+            left += len as u64;
+            store.core().submit(Work::Evict(leaving)).map(|_| ())?;
+            (0..len * percent_brought / 100).for_each(|_| put());
+            Ok(())
+        };
+        let begin = || state.begin_eviction();
+        eviction.make_room(have_waited, begin, remove).unwrap();
+        left * 100 / before
+    };
+    let slow = round(false, 0);
+    assert!((20..=30).contains(&slow), "{slow} % left");
+    assert!(!budget.is_late(&state.tiers));
+    let waited = round(true, 40);
+    assert!((45..=55).contains(&waited), "{waited} % left");
+    assert!(budget.is_late(&state.tiers));
+    let limit = budget.limit(&state.tiers);
+    let early = limit - budget.begins_at(limit);
+    assert!(
+        early >= limit / 8 && early <= limit / 8 * 3,
+        "{early} of {limit}"
+    );
+    let late = round(false, 0);
+    assert!(late >= 45, "{late} % left");
+    let limit = budget.limit(&state.tiers);
+    assert_eq!(budget.begins_at(limit), limit);
+}
+
 /// Evicts 20 MB of values of so many bytes in one round, and gives how many files and value files there are.
 fn evict_20_mb(value: &[u8]) -> (usize, u64) {
     let dir = tempfile::tempdir().unwrap();

@@ -57,3 +57,24 @@ fn records_come_back_to_their_own_class() {
     assert_eq!(arena.allocate(&mut shard, 5, || 3), Some(large));
     assert_eq!(arena.allocate(&mut shard, 0, || 3), Some(small));
 }
+
+/// What a shard keeps, others must find elsewhere: a small table would grow by much.
+#[test]
+fn shards_of_a_small_arena_keep_few_retired_records() {
+    let kept = |bytes: u64| {
+        let arena = arena(1016);
+        arena.add_extent(0, 4096, bytes);
+        let mut shard = arena.shard(0);
+        let mut kept = 0;
+        while !arena.has_limbo() {
+            let record = arena.allocate(&mut shard, 0, || 1).unwrap();
+            shard.retire(record, 1 << 10);
+            kept += 1 << 10;
+            arena.flush(&mut shard, || 1);
+        }
+        kept
+    };
+    assert_eq!(kept(1 << 20), 32 << 10);
+    assert_eq!(kept(64 << 20), 128 << 10);
+    assert_eq!(kept(1 << 30), 1 << 20);
+}
