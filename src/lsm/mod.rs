@@ -161,14 +161,14 @@ impl Spill {
         self.levels.version_if_any()
     }
 
-    /// Writes entries in ascending order of their keys, no key twice, as new files of level 0: durable
-    /// and visible when it returns, and newer than all before. Each part has a thread of the pool write its entries, and
-    /// gives something back. A tombstone of a key that is not here is left out. While compaction is behind, it waits for
-    /// up to a second before.
+    /// Writes entries in ascending order of their keys, no key twice, as new files of level 0: durable and visible when
+    /// it returns, and newer than all before. Each part has a thread of the pool write its entries, and gives something
+    /// back. A tombstone of a key that is not here is left out. While compaction is behind, it waits for up to a second
+    /// before.
     ///
     /// # Errors
-    /// What the operating system answers, and those of a part. Then none of the entries is visible; if the process or the
-    /// machine stops before the next call succeeds, all of them may be there.
+    /// What the operating system answers, and those of a part. Then none of the entries is visible; if the process or
+    /// the machine stops before the next call succeeds, all of them may be there.
     pub fn add<P, R>(&self, pool: &Pool, parts: Vec<P>) -> Result<Vec<R>>
     where
         P: FnOnce(&mut dyn FnMut(Entry) -> Result<()>) -> Result<R> + Send,

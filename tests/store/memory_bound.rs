@@ -43,6 +43,9 @@ const LOGGED_ROUNDS: usize = 3;
 /// Keys that a transaction reads; most of them are not there.
 const READ_KEYS: usize = 600_000;
 
+/// Threads that share the work of a store.
+const THREADS: usize = 16;
+
 fn budget() -> usize {
     setting("GPHASH_MEMORY_BUDGET_MIB").unwrap_or(BUDGET_MIB) << 20
 }
@@ -52,8 +55,11 @@ fn bound() -> u64 {
     (budget() + budget() / 4 + OTHER_BYTES + BATCH_BYTES) as u64
 }
 
+/// As on a machine of many cores: each thread keeps some memory.
 fn options() -> StoreOptions {
-    StoreOptions::new().memory_budget(budget() as u64)
+    StoreOptions::new()
+        .threads(THREADS)
+        .memory_budget(budget() as u64)
 }
 
 fn key(nth: usize) -> Vec<u8> {

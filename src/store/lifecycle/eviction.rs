@@ -18,7 +18,7 @@ use crate::lsm::{Entry, LsmVersion, Value};
 use crate::pool::heap;
 use crate::store::Partition;
 use crate::store::commit::queue::Work;
-use crate::store::files::dir::StoreDir;
+use crate::store::files::dir::{StoreDir, is_full};
 use crate::store::files::reserve;
 use crate::store::files::reserve::Purpose;
 use crate::store::inner::StoreInner;
@@ -36,10 +36,15 @@ const KEYS_SHARE: u64 = 8;
 const KEY_BYTES_MIN: u64 = 1 << 20;
 const KEY_BYTES_MAX: u64 = 64 << 20;
 
-/// The part of what records may take that one thread writes at a time, and its bounds in bytes.
+/// The part of what records may take that one thread writes into a sorted file at a time, and its bounds in bytes.
 const CHUNK_SHARE: u64 = 16;
 const CHUNK_BYTES_MIN: u64 = 1 << 20;
 const CHUNK_BYTES_MAX: u64 = 8 << 20;
+
+/// The part of what records may take that is written before any of it leaves, values apart as well, and its most in
+/// bytes: the disk must have room for all of that. Two threads share it at least.
+const GROUP_SHARE: u64 = 4;
+const GROUP_BYTES_MAX: u64 = 128 << 20;
 
 /// Items for each thread that are taken out of the table at a time; changes wait meanwhile.
 const SLICE_ITEMS: usize = 1024;
@@ -50,12 +55,14 @@ const STALL_TIME_MAX: Duration = Duration::from_secs(1);
 /// Bytes of items that are worth a thread of their own.
 const PART_BYTES_MIN: u64 = 1 << 20;
 
-/// The part of what records may take that the memory may take which files are written with, and what a thread takes.
-const WRITERS_SHARE: u64 = 16;
+/// Bytes of memory that a thread writes files with.
 const WRITER_BYTES: u64 = 1 << 20;
 
-/// Values that a thread copies before it writes them, in bytes, and how many at most. What they are copied from is kept from
-/// being reused meanwhile.
+/// The part of what records may take that all of these may take.
+const WRITERS_SHARE: u64 = 16;
+
+/// Values that a thread copies before it writes them, in bytes, and how many at most. Nobody reuses what they are
+/// copied from meanwhile.
 const COPIED_BYTES: u64 = 64 << 10;
 const COPIED_ITEMS_MAX: usize = 512;
 
@@ -66,7 +73,7 @@ const APART_BYTES: u64 = 16;
 /// Most buckets that a thread looks through at a time.
 const STRIDE_BUCKETS_MAX: u64 = 16;
 
-/// Parts of the table, the longest of which are sampled in strides, that say what is cold.
+/// Parts of the table. A stride of each says what is cold.
 const SAMPLED_STRIDES: u64 = 64;
 
 /// Strides of a small table, so that all threads have some.
@@ -125,18 +132,16 @@ impl Partition {
         let stalls = budget.stalls.count();
         let have_waited = std::mem::replace(&mut *stalls_before, stalls) != stalls;
         let kept = self.keep_within(&eviction, have_waited);
-        let is_pressed = have_waited || budget.is_late(&self.state.tiers);
-        let kept = kept.and_then(|()| self.give_room_back(budget, is_pressed));
+        let kept = kept.and_then(|()| self.give_room_back(budget));
         budget.fails.store(kept.is_err(), Ordering::Relaxed);
         budget.has_left.notify_all();
         kept
     }
 
-    /// Gives free room of the table's file back: records that left it had other sizes than those that came. Changes
-    /// that press soon take it again, and meanwhile nothing would leave.
-    fn give_room_back(self: &Arc<Self>, budget: &Budget, is_pressed: bool) -> Result<()> {
+    /// Gives free room of the table's file back: records that left it had other sizes than those that came.
+    fn give_room_back(self: &Arc<Self>, budget: &Budget) -> Result<()> {
         let tiers = &self.state.tiers;
-        if !budget.has_free_room(tiers, is_pressed) {
+        if !budget.has_free_room(tiers) {
             return Ok(());
         }
         // It takes a checkpoint, for which a full disk may have no room.
@@ -177,9 +182,9 @@ pub struct Eviction<'s> {
 }
 
 impl Eviction<'_> {
-    /// Lets items leave while records take more than they may: so many each time that they would take a quarter less, or half
-    /// if changes have waited for that, or would have had they not left early. While there is what `begin` gives, deletions leave tombstones. `remove` takes items out of the
-    /// table, unless they have changed.
+    /// Lets items leave while records take more than they may: at most a quarter of that each time, or half if changes
+    /// have waited for it, or would have had it not begun early. While there is what `begin` gives, deletions leave
+    /// tombstones. `remove` takes items out of the table, unless they have changed.
     ///
     /// # Errors
     /// Those of the files, of the log and of `remove`: then items stay.
@@ -199,12 +204,17 @@ impl Eviction<'_> {
             };
             // Else each deletion meanwhile would leave a tombstone for nothing.
             self.hold(0)?;
-            let cold = self.cold_items(share + used.saturating_sub(limit), used)?;
+            // What is hot stays, also where nothing comes any more.
+            let most = used.saturating_sub(limit / 4);
+            let bytes = most.min(share + used.saturating_sub(limit));
+            let cold = self.cold_items(bytes, used)?;
             if cold.items.is_empty() {
+                self.budget.note_brought(0);
                 return Ok(());
             }
             let left = self.evict(cold, &begin, &mut remove)?;
             let now = self.tiers.table.record_bytes();
+            // What was overwritten meanwhile is still there, and counts as brought.
             self.budget.note_brought((now + left).saturating_sub(used));
             if now >= used {
                 // Others bring as much; what was read long ago counts less now.
@@ -215,8 +225,11 @@ impl Eviction<'_> {
         Ok(())
     }
 
-    /// Writes items into files, and has `remove` take them out of the table; gives how many bytes have left. As many chunks
-    /// of them as there are threads are written at a time.
+    /// Writes items into files, and has `remove` take them out of the table; gives how many bytes have left. As many
+    /// chunks of them are written at a time as there are threads and memory for.
+    ///
+    /// # Errors
+    /// As [`make_room`](Self::make_room).
     pub(super) fn evict<G>(
         &self,
         cold: ColdItems,
@@ -224,10 +237,7 @@ impl Eviction<'_> {
         mut remove: impl FnMut(LeavingItems) -> Result<()>,
     ) -> Result<u64> {
         let mut left = 0;
-        let limit = self.budget.limit(self.tiers);
-        let chunk = (limit / CHUNK_SHARE).clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX);
-        let cuts = self.tiers.spill.cuts();
-        let chunks = cold.chunks(chunk, |item| self.weight(item), &cuts);
+        let chunks = self.chunks(&cold);
         let cold = Arc::new(cold);
         let slice = SLICE_ITEMS * self.shared.threads.queue.count();
         for chunks in self.side_by_side(&cold, &chunks) {
@@ -237,8 +247,14 @@ impl Eviction<'_> {
             };
             // Else what files are written with would stay with each thread, beside a full table.
             heap::release_free();
+            let mut remove = |numbers: &[usize]| remove(LeavingItems::new(&cold, numbers));
             for numbers in filed.chunks(slice) {
-                remove(LeavingItems::new(&cold, numbers))?;
+                let removed = remove(numbers);
+                match is_full(&removed) {
+                    // A few at a time the disk may have room for. Else they would be written once more.
+                    true => numbers.chunks(SLICE_ITEMS).try_for_each(&mut remove)?,
+                    false => removed?,
+                }
             }
             self.budget
                 .items_evicted
@@ -249,24 +265,43 @@ impl Eviction<'_> {
         Ok(left)
     }
 
+    /// Items in chunks, each of which a thread writes.
+    fn chunks(&self, cold: &ColdItems) -> Vec<Range<usize>> {
+        let limit = self.budget.limit(self.tiers);
+        let weight_max = (limit / CHUNK_SHARE).clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX);
+        let bytes_max = group_bytes(limit) / 2;
+        let (mut weight, mut bytes) = (0, 0);
+        let ends = |item: &ColdItem, is_first: bool| {
+            if is_first {
+                (weight, bytes) = (0, 0);
+            }
+            weight += self.weight(item);
+            bytes += item.bytes();
+            weight >= weight_max || bytes >= bytes_max
+        };
+        cold.chunks(ends, &self.tiers.spill.cuts())
+    }
+
     /// Chunks of items in groups that are written at a time: as many as there are threads and memory for.
     fn side_by_side<'c>(
         &self,
         cold: &ColdItems,
         chunks: &'c [Range<usize>],
     ) -> Vec<&'c [Range<usize>]> {
-        let writers = self.budget.limit(self.tiers) / WRITERS_SHARE / WRITER_BYTES;
-        let most = to_usize(writers).clamp(1, self.shared.threads.eviction.count());
-        let longest = |chunk: &Range<usize>| {
-            let lens = cold.items[chunk.clone()].iter().map(|item| item.value_len);
-            u64::from(lens.max().unwrap_or(0))
-        };
+        let limit = self.budget.limit(self.tiers);
+        let bytes_max = group_bytes(limit);
+        let writers = to_usize(limit / WRITERS_SHARE / WRITER_BYTES);
+        let memory_max = WRITER_BYTES * writers.clamp(1, self.writers()) as u64;
         let (mut groups, mut rest) = (Vec::new(), chunks);
         while !rest.is_empty() {
-            let mut memory = 0;
+            let (mut bytes, mut memory) = (0, 0);
             let fits = |chunk: &&Range<usize>| {
-                memory += WRITER_BYTES + longest(chunk);
-                memory <= most as u64 * WRITER_BYTES
+                let items = &cold.items[(*chunk).clone()];
+                bytes += items.iter().map(ColdItem::bytes).sum::<u64>();
+                let lens = items.iter().map(|item| u64::from(item.value_len));
+                // A thread copies one value at least.
+                memory += WRITER_BYTES + lens.max().unwrap_or(0).saturating_sub(COPIED_BYTES);
+                memory <= memory_max && bytes <= bytes_max
             };
             let count = rest.iter().take_while(fits).count().max(1);
             let (group, others) = rest.split_at(count);
@@ -274,6 +309,11 @@ impl Eviction<'_> {
             rest = others;
         }
         groups
+    }
+
+    /// Threads that write.
+    fn writers(&self) -> usize {
+        self.shared.threads.eviction.count()
     }
 
     /// Bytes of an item's record.
@@ -336,7 +376,7 @@ impl StoreInner {
 impl Eviction<'_> {
     /// Threads for so many bytes of items.
     fn eviction_threads(&self, bytes: u64) -> usize {
-        to_usize(bytes / PART_BYTES_MIN).clamp(1, self.shared.threads.eviction.count())
+        to_usize(bytes / PART_BYTES_MIN).clamp(1, self.writers())
     }
 
     /// What counts as cold, by a sample of the table: about `share` of its items.
@@ -482,8 +522,8 @@ impl Eviction<'_> {
         Ok(())
     }
 
-    /// Gives `write` some items, in their order, but for damaged ones and those that have changed since they were found;
-    /// gives the numbers of the others.
+    /// Gives `write` some items, in their order, but for damaged ones and those that have changed since they were
+    /// found; gives the numbers of the others.
     fn copy(
         &self,
         cold: &ColdItems,
@@ -532,6 +572,11 @@ impl Eviction<'_> {
         }
         Ok(written)
     }
+}
+
+/// The most bytes of items that are written before any of them leaves.
+fn group_bytes(limit: u64) -> u64 {
+    (limit / GROUP_SHARE).min(GROUP_BYTES_MAX)
 }
 
 /// The numbers of a chunk's items that files have already, and those of the others.

@@ -124,9 +124,7 @@ impl Budget {
 
     /// Whether items should leave the table, or free room its file.
     pub fn is_exceeded(&self, tiers: &TieredItems) -> bool {
-        let limit = self.limit(tiers);
-        tiers.table.record_bytes() > self.begins_at(limit)
-            || self.free_room(tiers, limit) > self.free_room_max()
+        tiers.table.record_bytes() > self.begins_at(self.limit(tiers)) || self.has_free_room(tiers)
     }
 
     /// Whether changes should wait until there is less of either.
@@ -136,10 +134,11 @@ impl Budget {
             || self.free_room(tiers, limit) > 2 * self.free_room_max()
     }
 
-    /// Whether free room should be given back: where changes press, a little before they wait for that.
-    pub fn has_free_room(&self, tiers: &TieredItems, is_pressed: bool) -> bool {
+    /// Whether free room should be given back. Changes that bring much soon take it again, and no item leaves
+    /// meanwhile.
+    pub fn has_free_room(&self, tiers: &TieredItems) -> bool {
         let most = self.free_room_max();
-        let late = if is_pressed { most / 2 } else { 0 };
+        let late = if self.is_late(tiers) { most / 2 } else { 0 };
         self.free_room(tiers, self.limit(tiers)) > most + late
     }
 

@@ -122,24 +122,21 @@ impl ColdItems {
         self.items = items;
     }
 
-    /// All of them in parts of about so much `weight`, none of which has keys on both sides of one of the `cuts`.
+    /// All of them in parts, each of which ends behind an item that `ends` it, and none of which has keys on both sides
+    /// of one of the `cuts`. It is also told whether the item is the first one of its part.
     pub fn chunks(
         &self,
-        most: u64,
-        weight: impl Fn(&ColdItem) -> u64,
+        mut ends: impl FnMut(&ColdItem, bool) -> bool,
         cuts: &[Vec<u8>],
     ) -> Vec<Range<usize>> {
         let begins = |cut: &Vec<u8>| self.items.partition_point(|item| self.key(item) < &cut[..]);
-        let ends = cuts.iter().map(begins).chain([self.items.len()]);
+        let upto = cuts.iter().map(begins).chain([self.items.len()]);
         let (mut chunks, mut start) = (Vec::new(), 0);
-        for end in ends {
-            let mut taken = 0;
-            let slice = start..end;
-            for nth in slice {
-                taken += weight(&self.items[nth]);
-                if taken >= most {
+        for end in upto {
+            for nth in start..end {
+                if ends(&self.items[nth], nth == start) {
                     chunks.push(start..nth + 1);
-                    (start, taken) = (nth + 1, 0);
+                    start = nth + 1;
                 }
             }
             if start < end {

@@ -27,7 +27,7 @@ impl TieredItems {
         };
         let parts = parallel::map(leaving.parts(PART_ITEMS), unchanged);
         let parts = parts.into_iter().collect::<Result<Vec<_>>>()?;
-        Ok(parts.concat())
+        Ok(parts.into_iter().flatten().collect())
     }
 }
 

@@ -38,8 +38,8 @@ const RUN: (u64, u64) = (1, 1);
 /// The share of a run that is taken at a time where each of many classes has one.
 const SHARED_RUN: u64 = 8;
 
-/// The part of all records that is retired in one shard before it goes to limbo, the bounds of that in bytes, and most records.
-/// What each of many threads keeps, the others must find elsewhere: a file of 64 MiB grew by a quarter.
+/// The part of all records that is retired in one shard before it goes to limbo, the bounds of that in bytes, and most
+/// records. What each of many threads keeps, the others must find elsewhere: a file of 64 MiB grew by a quarter.
 const RETIRED_SHARE: u64 = 512;
 #[cfg(not(loom))]
 const RETIRE_AT: (std::ops::RangeInclusive<u64>, usize) = (32 << 10..=1 << 20, 4096);

@@ -193,6 +193,42 @@ fn rounds_begin_as_much_earlier_as_the_last_one_was_late() {
     assert_eq!(budget.begins_at(limit), limit);
 }
 
+/// Removals write the journal of a checkpoint. What is in files and stays would be written once more in the next round.
+#[test]
+fn items_leave_a_few_at_a_time_if_the_disk_has_no_room_for_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = StoreOptions::new()
+        .durability(Durability::None)
+        .threads(3)
+        .memory_budget(1 << 20);
+    let store = Store::open(dir.path().join("store"), &options).unwrap();
+    let all = numbered(2 * SLICE_ITEMS);
+    put_all(&store, &all, &[7; 20]);
+    let state = store.state();
+    let used = state.tiers.table.record_bytes();
+    let eviction = eviction(&store);
+    let cold = eviction.cold_items(used, used).unwrap();
+    let items = cold.items.len();
+    let mut lens = Vec::new();
+    let remove = |leaving: LeavingItems| {
+        lens.push(leaving.len());
+        match leaving.len() > SLICE_ITEMS {
+            true => Err(Error::NoSpace {
+                path: dir.path().to_path_buf(),
+                needed: 1,
+                source: Arc::new(std::io::ErrorKind::StorageFull.into()),
+            }),
+            false => store.core().submit(Work::Evict(leaving)).map(|_| ()),
+        }
+    };
+    eviction
+        .evict(cold, || state.begin_eviction(), remove)
+        .unwrap();
+    assert!(lens[0] > SLICE_ITEMS && lens.len() >= 3, "{lens:?}");
+    assert_eq!(state.tiers.table.len(), (all.len() - items) as u64);
+    assert_eq!(store.range(..).count(), all.len());
+}
+
 /// Evicts 20 MB of values of so many bytes in one round, and gives how many files and value files there are.
 fn evict_20_mb(value: &[u8]) -> (usize, u64) {
     let dir = tempfile::tempdir().unwrap();
@@ -211,10 +247,12 @@ fn evict_20_mb(value: &[u8]) -> (usize, u64) {
     assert!(cold.items.len() > all.len() * 9 / 10);
     assert!(keys(&cold).is_sorted_by(|a, b| a < b));
     let eviction = eviction(&store);
-    let chunks = cold.chunks(3 << 20, |item| eviction.weight(item), &[]);
+    let chunks = eviction.chunks(&cold);
     let groups = eviction.side_by_side(&cold, &chunks);
     assert_eq!(groups.concat(), chunks);
-    assert!(groups.iter().all(|group| (1..=4).contains(&group.len())));
+    // There is memory for two threads that write, or three.
+    let lens = || groups.iter().map(|group| group.len());
+    assert!(lens().all(|len| (1..=3).contains(&len)) && lens().any(|len| len >= 2));
     let filed = eviction.spill(&cold, &chunks).unwrap();
     assert_eq!(filed.len(), cold.items.len());
     let version = state.tiers.spill.version();
@@ -238,7 +276,7 @@ fn several_threads_bring_the_same_items_as_one_run() {
 #[test]
 fn values_apart_are_in_few_files() {
     let (_, value_files) = evict_20_mb(&[9; 1000]);
-    assert!((1..4).contains(&value_files), "{value_files}");
+    assert!((1..=4).contains(&value_files), "{value_files}");
 }
 
 /// Does something to the key `a` at a moment of a round, and gives what it has at the end.
@@ -295,7 +333,12 @@ fn chunks_have_all_cold_items_and_end_at_cuts() {
     let cuts: Vec<Vec<u8>> = ["a", "key 0003", "key 000333", "key 000334", "z"]
         .map(|cut| cut.as_bytes().to_vec())
         .to_vec();
-    let chunks = cold.chunks(10_000, ColdItem::bytes, &cuts);
+    let mut bytes = 0;
+    let ends = |item: &ColdItem, is_first: bool| {
+        bytes = item.bytes() + if is_first { 0 } else { bytes };
+        bytes >= 10_000
+    };
+    let chunks = cold.chunks(ends, &cuts);
     assert!(chunks.len() > 10, "{chunks:?}");
     let mut end = 0;
     for chunk in chunks {
