@@ -8,6 +8,10 @@ use parking_lot::Mutex;
 /// through, and who allocates meanwhile waits: with a gigabyte of small ones that takes a fifth of a second.
 const REST: u32 = 1000;
 
+/// The same after a short look, for which nobody waits long: threads soon keep megabytes each.
+const REST_AFTER_SHORT: u32 = 100;
+const SHORT: Duration = Duration::from_millis(5);
+
 /// How soon to ask again beside one who looks.
 const LOOKING: Duration = Duration::from_millis(100);
 
@@ -50,7 +54,9 @@ impl Pace {
         }
         work();
         let done = Instant::now();
-        *next = done.checked_add((done - begun).saturating_mul(REST));
+        let took = done - begun;
+        let rest = if took < SHORT { REST_AFTER_SHORT } else { REST };
+        *next = done.checked_add(took.saturating_mul(rest));
         None
     }
 }
@@ -60,15 +66,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_work_is_not_repeated_soon() {
-        let pace = Pace::new();
-        let took = Duration::from_millis(2);
-        assert_eq!(pace.run(|| std::thread::sleep(took)), None);
-        let wait = pace.run(|| unreachable!("it is too early"));
-        assert!(
-            wait.is_some_and(|wait| wait > took * REST / 2),
-            "{wait:?}, which another thread may have made longer"
-        );
+    fn work_is_not_repeated_soon_and_long_work_later() {
+        for (took, rest) in [(1, REST_AFTER_SHORT), (10, REST)] {
+            let pace = Pace::new();
+            let took = Duration::from_millis(took);
+            assert_eq!(pace.run(|| std::thread::sleep(took)), None);
+            let wait = pace.run(|| unreachable!("it is too early"));
+            assert!(
+                wait.is_some_and(|wait| wait > took * rest / 2),
+                "{wait:?}, which another thread may have made longer"
+            );
+        }
     }
 
     #[test]

@@ -20,8 +20,6 @@ pub struct Threads {
     pub queue: Pool,
     /// For lookups.
     pub reads: Pool,
-    /// For items on their way out of the table.
-    pub eviction: Pool,
 }
 
 impl Threads {
@@ -30,7 +28,6 @@ impl Threads {
         Self {
             queue: Pool::new("queue", count),
             reads: Pool::new("reads", count),
-            eviction: Pool::new("eviction", count),
         }
     }
 

@@ -55,6 +55,10 @@ const INTERVAL_UNITS: [(&str, u64); 4] = [
 /// Fewest cores on which a new store has more than one partition by default, and most partitions that it has then.
 const DEFAULT_PARTITIONS: (usize, usize) = (4, 64);
 
+/// Least memory budget for each thread that writes files. The allocator keeps for each what it has freed, 1 to 2 MiB, also
+/// while another one writes.
+const WRITER_BUDGET: u64 = 16 << 20;
+
 /// Least memory budget of each of the partitions that a store has by default.
 const DEFAULT_PARTITION_BUDGET: u64 = 64 << 20;
 
@@ -268,7 +272,7 @@ impl StoreOptions {
 
     /// How many threads compact sorted files, for all partitions together, at most [`Options::MAX_THREADS`]. They
     /// share a compaction, each a part of its keys. 0 means half of the cores, at least one: the others are left to
-    /// requests.
+    /// requests. With a [memory budget](Self::memory_budget) it also means no more than one for each 16 MiB of that.
     ///
     /// Default: 0.
     #[must_use]
@@ -506,10 +510,26 @@ impl StoreOptions {
     /// The threads that compact, which all partitions share.
     pub(super) fn compaction_pool(&self) -> Pool {
         let threads = match self.compaction_threads {
-            0 => (cores() / 2).max(1),
+            0 => self.affordable((cores() / 2).max(1)),
             threads => threads,
         };
         Pool::new("compaction", threads)
+    }
+
+    /// The threads for items on their way out of the table, which all partitions share.
+    pub(super) fn eviction_pool(&self) -> Pool {
+        let threads = match self.index.threads {
+            0 => cores(),
+            threads => threads,
+        };
+        Pool::new("eviction", self.affordable(threads))
+    }
+
+    /// As many of so many threads that write files as the memory budget has room for.
+    fn affordable(&self, threads: usize) -> usize {
+        let budget = self.memory_budget.unwrap_or(u64::MAX);
+        let most = usize::try_from(budget / WRITER_BUDGET).unwrap_or(usize::MAX);
+        threads.min(most.max(1))
     }
 
     /// How many partitions the store is to have.

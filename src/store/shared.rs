@@ -34,6 +34,8 @@ pub struct Shared {
     pub threads: Threads,
     /// The threads that compact.
     pub compaction: Arc<Pool>,
+    /// The threads for items on their way out of the tables.
+    pub eviction: Pool,
     /// Sorted files and value files that each partition keeps open.
     pub open_files: usize,
     pub gpu_compaction: Arc<GpuCompaction>,
@@ -84,6 +86,7 @@ impl Shared {
             snapshots: Snapshots::default(),
             threads: Threads::new(options.index.threads),
             compaction: Arc::new(compaction),
+            eviction: options.eviction_pool(),
             open_files: open_files(partitions),
             gpu_compaction: Arc::new(gpu_compaction),
             #[cfg(feature = "cuda")]

@@ -46,8 +46,9 @@ const CHUNK_BYTES_MAX: u64 = 8 << 20;
 const GROUP_SHARE: u64 = 4;
 const GROUP_BYTES_MAX: u64 = 128 << 20;
 
-/// Items for each thread that are taken out of the table at a time; changes wait meanwhile.
-const SLICE_ITEMS: usize = 1024;
+/// Items that are taken out of the table at a time, and of those for each thread; changes wait meanwhile.
+const SLICE_ITEMS_MIN: usize = 1024;
+const SLICE_THREAD_ITEMS: usize = 256;
 
 /// The longest that a change waits for room.
 const STALL_TIME_MAX: Duration = Duration::from_secs(1);
@@ -239,7 +240,8 @@ impl Eviction<'_> {
         let mut left = 0;
         let chunks = self.chunks(&cold);
         let cold = Arc::new(cold);
-        let slice = SLICE_ITEMS * self.shared.threads.queue.count();
+        let slice = SLICE_THREAD_ITEMS * self.shared.threads.queue.count();
+        let slice = slice.max(SLICE_ITEMS_MIN);
         for chunks in self.side_by_side(&cold, &chunks) {
             let filed = {
                 let _guard = begin();
@@ -252,7 +254,7 @@ impl Eviction<'_> {
                 let removed = remove(numbers);
                 match is_full(&removed) {
                     // A few at a time the disk may have room for. Else they would be written once more.
-                    true => numbers.chunks(SLICE_ITEMS).try_for_each(&mut remove)?,
+                    true => numbers.chunks(SLICE_ITEMS_MIN).try_for_each(&mut remove)?,
                     false => removed?,
                 }
             }
@@ -313,7 +315,7 @@ impl Eviction<'_> {
 
     /// Threads that write.
     fn writers(&self) -> usize {
-        self.shared.threads.eviction.count()
+        self.shared.eviction.count()
     }
 
     /// Bytes of an item's record.
@@ -422,7 +424,7 @@ impl Eviction<'_> {
         wanted: impl Fn(&[u8], EntryMeta) -> bool + Sync,
     ) -> Result<ColdItems> {
         let threads = self.eviction_threads(bytes);
-        let pool = &self.shared.threads.eviction;
+        let pool = &self.shared.eviction;
         let most = self.budget.limit(self.tiers) / KEYS_SHARE;
         let room = to_usize(most.clamp(KEY_BYTES_MIN, KEY_BYTES_MAX)) / threads;
         let mut keys = self.map(threads * room)?;
@@ -497,7 +499,7 @@ impl Eviction<'_> {
             move |write: &mut dyn FnMut(Entry) -> Result<()>| self.copy(cold, &numbers, write)
         };
         let parts = new.into_iter().map(copy).collect();
-        let pool = &self.shared.threads.eviction;
+        let pool = &self.shared.eviction;
         let written = self.tiers.spill.add(pool, parts)?;
         // Before an item leaves that is nowhere but in a file of this manifest.
         self.tiers.mark(self.store_dir, None);

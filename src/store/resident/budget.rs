@@ -16,6 +16,9 @@ const LEAST_SHARE: u64 = 4;
 const KEY_BYTES: u64 = 2;
 const ORDERED_KEY_BYTES: u64 = 18;
 
+/// The share of the budget that is left to what threads work with, and to what the allocator keeps of that for each.
+const THREADS_SHARE: u64 = 16;
+
 /// The share of what records may take that is left to changes while items are evicted.
 const CHANGES_SHARE: u64 = 8;
 
@@ -100,7 +103,8 @@ impl Budget {
         let others = tiers.table.level_bytes()
             + tiers.table.len() * per_key
             + tiers.spill.version().memory()
-            + self.old_version_bytes.load(Ordering::Relaxed);
+            + self.old_version_bytes.load(Ordering::Relaxed)
+            + self.bytes / THREADS_SHARE;
         let rest = self.bytes.saturating_sub(others);
         let rest = rest.max(self.bytes / LEAST_SHARE);
         rest - rest / (CHANGES_SHARE + 1)
@@ -134,12 +138,9 @@ impl Budget {
             || self.free_room(tiers, limit) > 2 * self.free_room_max()
     }
 
-    /// Whether free room should be given back. Changes that bring much soon take it again, and no item leaves
-    /// meanwhile.
+    /// Whether free room should be given back.
     pub fn has_free_room(&self, tiers: &TieredItems) -> bool {
-        let most = self.free_room_max();
-        let late = if self.is_late(tiers) { most / 2 } else { 0 };
-        self.free_room(tiers, self.limit(tiers)) > most + late
+        self.free_room(tiers, self.limit(tiers)) > self.free_room_max()
     }
 
     fn free_room_max(&self) -> u64 {

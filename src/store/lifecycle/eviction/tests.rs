@@ -38,7 +38,7 @@ fn evict(store: &Store, meanwhile: impl Fn(&str) + Sync) {
             meanwhile("copied");
             copied
         };
-        let pool = &state.shared.threads.eviction;
+        let pool = &state.shared.eviction;
         let written = state.tiers.spill.add(pool, vec![copy]).unwrap();
         state.tiers.mark(&state.store_dir, None);
         [there, written.concat()].concat()
@@ -56,7 +56,7 @@ fn spill(store: &Store, cold: &ColdItems) -> Vec<usize> {
 /// Takes what files have out of the table.
 fn leave(store: &Store, cold: ColdItems, filed: &[usize]) {
     let cold = Arc::new(cold);
-    for numbers in filed.chunks(SLICE_ITEMS) {
+    for numbers in filed.chunks(SLICE_ITEMS_MIN) {
         let leaving = LeavingItems::new(&cold, numbers);
         store.core().submit(Work::Evict(leaving)).unwrap();
     }
@@ -199,10 +199,10 @@ fn items_leave_a_few_at_a_time_if_the_disk_has_no_room_for_more() {
     let dir = tempfile::tempdir().unwrap();
     let options = StoreOptions::new()
         .durability(Durability::None)
-        .threads(3)
+        .threads(8)
         .memory_budget(1 << 20);
     let store = Store::open(dir.path().join("store"), &options).unwrap();
-    let all = numbered(2 * SLICE_ITEMS);
+    let all = numbered(2 * SLICE_ITEMS_MIN);
     put_all(&store, &all, &[7; 20]);
     let state = store.state();
     let used = state.tiers.table.record_bytes();
@@ -212,7 +212,7 @@ fn items_leave_a_few_at_a_time_if_the_disk_has_no_room_for_more() {
     let mut lens = Vec::new();
     let remove = |leaving: LeavingItems| {
         lens.push(leaving.len());
-        match leaving.len() > SLICE_ITEMS {
+        match leaving.len() > SLICE_ITEMS_MIN {
             true => Err(Error::NoSpace {
                 path: dir.path().to_path_buf(),
                 needed: 1,
@@ -224,7 +224,7 @@ fn items_leave_a_few_at_a_time_if_the_disk_has_no_room_for_more() {
     eviction
         .evict(cold, || state.begin_eviction(), remove)
         .unwrap();
-    assert!(lens[0] > SLICE_ITEMS && lens.len() >= 3, "{lens:?}");
+    assert!(lens[0] > SLICE_ITEMS_MIN && lens.len() >= 3, "{lens:?}");
     assert_eq!(state.tiers.table.len(), (all.len() - items) as u64);
     assert_eq!(store.range(..).count(), all.len());
 }
