@@ -2020,8 +2020,8 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "the allocator is asked for its free memory at each occasion",
         file: "src/pool/heap.rs",
-        find: "(done - begun).saturating_mul(REST)",
-        replacement: "(done - begun)",
+        find: "took.saturating_mul(rest)",
+        replacement: "took",
         suite: Suite::Unit("heap"),
     },
     Mutation {

@@ -133,7 +133,8 @@ impl ColdItems {
         let upto = cuts.iter().map(begins).chain([self.items.len()]);
         let (mut chunks, mut start) = (Vec::new(), 0);
         for end in upto {
-            for nth in start..end {
+            let slice = start..end;
+            for nth in slice {
                 if ends(&self.items[nth], nth == start) {
                     chunks.push(start..nth + 1);
                     start = nth + 1;
