@@ -51,6 +51,9 @@ pub(crate) struct Entry<'a> {
     pub value: Option<Value<'a>>,
 }
 
+/// Writes an entry of an [addition](Spill::add).
+pub(crate) type WriteEntry<'w> = &'w mut dyn FnMut(Entry) -> Result<()>;
+
 /// What the manifest says of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LevelFile {
@@ -171,7 +174,7 @@ impl Spill {
     /// the machine stops before the next call succeeds, all of them may be there.
     pub fn add<P, R>(&self, pool: &Pool, parts: Vec<P>) -> Result<Vec<R>>
     where
-        P: FnOnce(&mut dyn FnMut(Entry) -> Result<()>) -> Result<R> + Send,
+        P: FnOnce(WriteEntry) -> Result<R> + Send,
         R: Send,
     {
         let _alone = self.adding.lock();

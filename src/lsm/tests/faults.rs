@@ -202,7 +202,7 @@ fn addition_of_which_a_part_fails_leaves_nothing() {
         expected: String::new(),
     };
     let part = |key: &'static [u8], fails: bool| {
-        move |write: &mut dyn FnMut(Entry) -> Result<()>| {
+        move |write: WriteEntry| {
             write(entry(key))?;
             match fails {
                 true => Err(refused()),

@@ -159,7 +159,7 @@ pub fn add(spill: &Spill, changes: &Model) -> Result<()> {
 /// A part of an addition that writes these entries.
 pub fn part_of<'e>(
     entries: impl IntoIterator<Item = Entry<'e>>,
-) -> impl FnOnce(&mut dyn FnMut(Entry) -> Result<()>) -> Result<()> {
+) -> impl FnOnce(WriteEntry) -> Result<()> {
     |write| entries.into_iter().try_for_each(write)
 }
 

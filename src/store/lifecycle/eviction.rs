@@ -14,7 +14,7 @@ use memmap2::{MmapMut, MmapOptions};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::hot_cache::access_counts::{AccessCounts, EvictionCut, Histogram};
-use crate::lsm::{Entry, LsmVersion, Value};
+use crate::lsm::{Entry, LsmVersion, Value, WriteEntry};
 use crate::pool::heap;
 use crate::store::Partition;
 use crate::store::commit::queue::Work;
@@ -495,9 +495,7 @@ impl Eviction<'_> {
             new.push(others);
         }
         self.hold_for(new.iter().flatten().map(|&nth| &cold.items[nth]))?;
-        let copy = |numbers: Vec<usize>| {
-            move |write: &mut dyn FnMut(Entry) -> Result<()>| self.copy(cold, &numbers, write)
-        };
+        let copy = |numbers: Vec<usize>| move |write: WriteEntry| self.copy(cold, &numbers, write);
         let parts = new.into_iter().map(copy).collect();
         let pool = &self.shared.eviction;
         let written = self.tiers.spill.add(pool, parts)?;
@@ -526,12 +524,7 @@ impl Eviction<'_> {
 
     /// Gives `write` some items, in their order, but for damaged ones and those that have changed since they were
     /// found; gives the numbers of the others.
-    fn copy(
-        &self,
-        cold: &ColdItems,
-        numbers: &[usize],
-        write: &mut dyn FnMut(Entry) -> Result<()>,
-    ) -> Result<Vec<usize>> {
+    fn copy(&self, cold: &ColdItems, numbers: &[usize], write: WriteEntry) -> Result<Vec<usize>> {
         let mut written = Vec::with_capacity(numbers.len());
         let (mut values, mut copied) = (Vec::new(), Vec::new());
         let mut rest = numbers;

@@ -33,7 +33,7 @@ fn evict(store: &Store, meanwhile: impl Fn(&str) + Sync) {
         let version = state.tiers.spill.version();
         let (there, numbers) = divide(&cold, &(0..cold.items.len()), &version);
         eviction.hold_for(cold.items.iter()).unwrap();
-        let copy = |write: &mut dyn FnMut(Entry) -> Result<()>| {
+        let copy = |write: WriteEntry| {
             let copied = eviction.copy(&cold, &numbers, write);
             meanwhile("copied");
             copied
