@@ -522,8 +522,8 @@ impl Eviction<'_> {
         Ok(())
     }
 
-    /// Gives `write` some items, in their order, but for damaged ones and those that have changed since they were
-    /// found; gives the numbers of the others.
+    /// Gives `write` the items with these numbers, but for damaged ones and those that have changed since they were
+    /// found; gives the numbers of those that were written.
     fn copy(&self, cold: &ColdItems, numbers: &[usize], write: WriteEntry) -> Result<Vec<usize>> {
         let mut written = Vec::with_capacity(numbers.len());
         let (mut values, mut copied) = (Vec::new(), Vec::new());
