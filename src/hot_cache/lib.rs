@@ -44,6 +44,8 @@
 pub mod access_counts;
 mod blocked;
 mod bucket;
+#[doc(hidden)]
+pub mod cold_items;
 mod descriptor;
 mod model;
 mod options;

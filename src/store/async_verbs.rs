@@ -10,10 +10,10 @@ use parking_lot::Mutex;
 use super::commit::group::into_unit;
 use super::commit::queue::{Answer, Answers, Callback, Work};
 use super::commit::user_code;
-use super::metrics::TimedPath;
 use super::options::WhenFull;
 use super::request::{Request, Response};
 use crate::Result;
+use crate::metrics::calls::TimedPath;
 use crate::store::Store;
 
 /// The outcome of a call that was made without waiting, as a [`Future`] for any executor: the store needs none.

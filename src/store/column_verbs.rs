@@ -1,12 +1,12 @@
 //! The verbs of a store that take columns.
 
 use crate::Result;
+use crate::metrics::calls::TimedPath;
 use crate::store::Store;
 use crate::store::columns::requests::{ColumnBatch, RequestKind};
 use crate::store::columns::{ColumnAnswers, Columns, ValueColumns};
 use crate::store::commit::queue::{Answers, Work};
 use crate::store::commit::requests::Batch;
-use crate::store::metrics::TimedPath;
 
 impl Store {
     /// The values of keys at one moment, in their order: [`multi_get`](Self::multi_get) in columns. They are

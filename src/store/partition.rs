@@ -5,13 +5,13 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
+use crate::metrics::calls::TimedPath;
 use crate::pool::{is_in_foreign_pool, parallel, run_off_pool};
 use crate::store::commit::queue::{Answer, Job, Leader, Queue, Work};
 use crate::store::commit::user_code;
 use crate::store::files::dir::is_full;
 use crate::store::inner::StoreInner;
 use crate::store::lifecycle::background::Background;
-use crate::store::metrics::TimedPath;
 use crate::store::options::{Durability, StoreOptions, WhenFull};
 use crate::table::compact::{Between, reporting};
 use crate::{Error, Progress, Result};

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use crate::Result;
+use crate::metrics::calls::TimedPath;
 use crate::store::Store;
 use crate::store::inner::PARALLEL_LOOKUPS_MIN;
-use crate::store::metrics::TimedPath;
 use crate::store::range::{KeyBounds, Keys, PagesOf, Range, Writes, of_prefix};
 use crate::store::snapshot::Snapshot;
 use crate::store::store_ref::StoreRef;

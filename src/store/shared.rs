@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use crate::Result;
 use crate::hot_cache::{Blocked, HotCache};
 use crate::lsm::GpuCompaction;
+use crate::metrics::calls::StoreMetrics;
 use crate::pool::Pool;
 use crate::pool::prefetch;
 use crate::pool::snapshots::Snapshots;
@@ -15,7 +16,6 @@ use crate::pool::threads::Threads;
 use crate::process;
 use crate::store::Partition;
 use crate::store::commit::sorter::Sorter;
-use crate::store::metrics::StoreMetrics;
 use crate::store::mvcc::clock::CommitClock;
 use crate::store::options::{StoreOptions, WhenFull};
 use crate::store::ordered::view::SharedView;
@@ -91,7 +91,7 @@ impl Shared {
             gpu_compaction: Arc::new(gpu_compaction),
             #[cfg(feature = "cuda")]
             gpu_reads: GpuReads::new(options.engine),
-            metrics: StoreMetrics::new(),
+            metrics: StoreMetrics::default(),
             sorter,
             when_full: options.when_full,
             hot_cache: HotCache::new(&options.hot_cache),

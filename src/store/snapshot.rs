@@ -5,12 +5,12 @@ use std::iter::Take;
 use std::sync::Arc;
 
 use crate::Result;
+use crate::metrics::calls::TimedPath;
 use crate::pool::snapshots;
 #[cfg(doc)]
 use crate::store::Store;
 use crate::store::columns::requests::ColumnBatch;
 use crate::store::columns::{Columns, ValueColumns};
-use crate::store::metrics::TimedPath;
 use crate::store::range::{KeyBounds, Keys, PagesOf, Range, Writes, of_prefix};
 use crate::store::store_ref::StoreRef;
 

@@ -8,9 +8,9 @@ pub use crate::lsm::{LevelStats, SpillStats};
 pub use crate::metrics::{LatencyStats, StallEvent, StallReason, StallStats};
 
 use crate::Stats;
+use crate::metrics::calls::TimedPath;
 use crate::metrics::latency::Latency;
 use crate::metrics::stalls::EVENTS_MAX;
-use crate::store::metrics::TimedPath;
 use crate::store::partition::Partition;
 
 /// Statistics of a store, for [`Store::stats`](super::Store::stats).
@@ -268,3 +268,6 @@ impl Stalls {
         .into_iter()
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

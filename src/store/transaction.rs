@@ -6,13 +6,13 @@ use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use crate::Result;
+use crate::metrics::calls::TimedPath;
 #[cfg(doc)]
 use crate::store::Store;
 use crate::store::commit::group::into_unit;
 use crate::store::commit::queue::Work;
 use crate::store::commit::user_code;
 use crate::store::merge::merge;
-use crate::store::metrics::TimedPath;
 use crate::store::mvcc::read_set::ReadSet;
 use crate::store::range::{KeyBounds, Keys, PagesOf, Range, Writes};
 use crate::store::request::{Request, check_key, check_value};

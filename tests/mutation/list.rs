@@ -1317,8 +1317,8 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "an item leaves the table although it has changed",
         file: "src/store/resident/evict.rs",
-        find: "if EntryMeta(stamp) == stamps[nth] {",
-        replacement: "if EntryMeta(stamp) == stamps[nth] || stamp > 0 {",
+        find: "if stamp == stamps[nth] {",
+        replacement: "if stamp == stamps[nth] || stamp > 0 {",
         suite: Suite::Unit("store::lifecycle::eviction"),
     },
     Mutation {
@@ -1338,7 +1338,7 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "an item goes into a file although it has changed since it was found",
         file: "src/store/lifecycle/eviction.rs",
-        find: "Ok((stamp, value)) if EntryMeta(stamp) == cold.items[some[found]].stamp => {",
+        find: "Ok((stamp, value)) if stamp == cold.items[some[found]].stamp => {",
         replacement: "Ok((stamp, value)) if stamp > 0 => {",
         suite: Suite::Unit("store::lifecycle::eviction"),
     },
@@ -1351,7 +1351,7 @@ pub const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         name: "a chunk of items that leave has none of the last key before a cut",
-        file: "src/store/resident/cold_items.rs",
+        file: "src/hot_cache/cold_items.rs",
         find: "                chunks.push(start..end);\n",
         replacement: "                chunks.push(start..end - 1);\n",
         suite: Suite::Unit("store::lifecycle::eviction"),

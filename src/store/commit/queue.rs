@@ -16,6 +16,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use super::optimistic_reads::OptimisticReads;
 use super::requests::Batch;
 use super::user_code;
+use crate::hot_cache::cold_items::LeavingItems;
 use crate::metrics::StallReason;
 use crate::metrics::stalls::StallRecorder;
 use crate::pool::crew::Crew;
@@ -27,7 +28,6 @@ use crate::store::columns::requests::ColumnBatch;
 use crate::store::mvcc::read_set::ReadSet;
 use crate::store::options::WhenFull;
 use crate::store::request::{Request, Response};
-use crate::store::resident::cold_items::LeavingItems;
 use crate::{Error, Result};
 
 /// Most requests that are executed together, but for those of a single caller.
@@ -74,7 +74,7 @@ impl Work {
             Self::Columns(columns) => columns.len(),
             // The pages that have changed may be many.
             Self::Checkpoint => usize::MAX,
-            Self::Evict(leaving) => leaving.len(),
+            Self::Evict(leaving) => leaving.count(),
             Self::Promote(keys) => keys.len(),
             Self::Hold => 0,
         }

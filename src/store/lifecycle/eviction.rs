@@ -14,6 +14,7 @@ use memmap2::{MmapMut, MmapOptions};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::hot_cache::access_counts::{AccessCounts, EvictionCut, Histogram};
+use crate::hot_cache::cold_items::{ColdItem, ColdItems, Collector, LeavingItems};
 use crate::lsm::{Entry, LsmVersion, Value, WriteEntry};
 use crate::pool::heap;
 use crate::store::Partition;
@@ -23,7 +24,6 @@ use crate::store::files::reserve;
 use crate::store::files::reserve::Purpose;
 use crate::store::inner::StoreInner;
 use crate::store::resident::budget::Budget;
-use crate::store::resident::cold_items::{ColdItem, ColdItems, Collector, LeavingItems};
 use crate::store::resident::tiers::{EntryMeta, TieredItems};
 use crate::store::shared::Shared;
 use crate::table::room::Need;
@@ -450,7 +450,7 @@ impl Eviction<'_> {
                         if left.get() > 0 && wanted(key, EntryMeta(stamp)) =>
                     {
                         let len = table.record_len(key.len(), to_usize(value_bytes));
-                        match collector.push(key, EntryMeta(stamp), value_bytes) {
+                        match collector.push(key, stamp, value_bytes) {
                             true => left.set(left.get().saturating_sub(len)),
                             false => left.set(0),
                         }
@@ -543,7 +543,7 @@ impl Eviction<'_> {
             self.tiers
                 .table
                 .copy_many(&keys, |found, item| match item {
-                    Ok((stamp, value)) if EntryMeta(stamp) == cold.items[some[found]].stamp => {
+                    Ok((stamp, value)) if stamp == cold.items[some[found]].stamp => {
                         values.extend_from_slice(value);
                         copied.push((some[found], values.len()));
                     }
@@ -557,8 +557,8 @@ impl Eviction<'_> {
                 let value = &values[start..end];
                 write(Entry {
                     key: cold.key(item),
-                    sequence: item.stamp.sequence(),
-                    value: (!item.stamp.is_tombstone()).then_some(Value::Inline(value)),
+                    sequence: EntryMeta(item.stamp).sequence(),
+                    value: (!EntryMeta(item.stamp).is_tombstone()).then_some(Value::Inline(value)),
                 })?;
                 written.push(nth);
                 start = end;
@@ -583,7 +583,7 @@ fn divide(
     chunk.clone().partition(|&nth| {
         let item = &cold.items[nth];
         // A file may have been repaired, and have lost it.
-        item.stamp.was_promoted() && version.may_have(cold.key(item))
+        EntryMeta(item.stamp).was_promoted() && version.may_have(cold.key(item))
     })
 }
 

@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use super::eviction::Eviction;
 use crate::Result;
+use crate::hot_cache::cold_items::ColdItems;
 use crate::lsm::{LevelStats, LsmVersion};
 use crate::pool::worker::Worker;
 use crate::store::Partition;
 use crate::store::inner::StoreInner;
 use crate::store::resident::budget::Budget;
-use crate::store::resident::cold_items::ColdItems;
 use crate::store::resident::tiers::{EntryMeta, TieredItems};
 use crate::table::idle::IdleWatch;
 use crate::table::recovery::Progress;

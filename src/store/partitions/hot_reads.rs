@@ -3,7 +3,7 @@
 use super::Partitions;
 use crate::Result;
 use crate::hot_cache::HotCache;
-use crate::store::metrics::TimedPath;
+use crate::metrics::calls::TimedPath;
 use crate::store::mvcc::old_versions::Value;
 use crate::store::partition::Partition;
 

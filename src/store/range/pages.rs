@@ -13,9 +13,9 @@ use rayon::iter::Either;
 
 use crate::Result;
 use crate::lsm::{self, LsmVersion, Spill};
+use crate::metrics::calls::TimedPath;
 use crate::pool::snapshots::Snapshot;
 use crate::store::inner::StoreInner;
-use crate::store::metrics::TimedPath;
 use crate::store::mvcc::group_writes;
 use crate::store::mvcc::old_versions::{OldVersion, OldVersions, Value, is_empty};
 use crate::store::mvcc::read_set::KeyRange;

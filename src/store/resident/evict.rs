@@ -1,10 +1,10 @@
 //! How items leave the table, each group of them as one change.
 
 use crate::Result;
+use crate::hot_cache::cold_items::LeavingItems;
 use crate::pool::parallel;
 use crate::store::inner::StoreInner;
-use crate::store::resident::cold_items::LeavingItems;
-use crate::store::resident::tiers::{EntryMeta, TieredItems};
+use crate::store::resident::tiers::TieredItems;
 use crate::table::item::Mutation;
 
 /// Items that one thread looks up at a time.
@@ -16,10 +16,10 @@ impl TieredItems {
     /// # Errors
     /// Those of the index.
     pub fn removals<'k>(&self, leaving: &'k LeavingItems) -> Result<Vec<Mutation<'k>>> {
-        let unchanged = |(keys, stamps): (Vec<&'k [u8]>, Vec<EntryMeta>)| {
+        let unchanged = |(keys, stamps): (Vec<&'k [u8]>, Vec<u64>)| {
             let mut changes = Vec::with_capacity(keys.len());
             self.table.sequences(&keys, |nth, stamp| {
-                if EntryMeta(stamp) == stamps[nth] {
+                if stamp == stamps[nth] {
                     changes.push(Mutation::Delete { key: keys[nth] });
                 }
             })?;

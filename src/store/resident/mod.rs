@@ -1,7 +1,6 @@
 //! Which items are resident in the table, and which are below it in sorted files.
 
 pub mod budget;
-pub mod cold_items;
 pub mod evict;
 pub mod promote;
 pub mod room;

@@ -165,7 +165,7 @@ fn rounds_begin_as_much_earlier_as_the_last_one_was_late() {
         let before = state.tiers.table.len();
         let mut left = 0;
         let remove = |leaving: LeavingItems| {
-            let len = leaving.len();
+            let len = leaving.count();
             left += len as u64;
             store.core().submit(Work::Evict(leaving)).map(|_| ())?;
             (0..len * percent_brought / 100).for_each(|_| put());
@@ -211,8 +211,8 @@ fn items_leave_a_few_at_a_time_if_the_disk_has_no_room_for_more() {
     let items = cold.items.len();
     let mut lens = Vec::new();
     let remove = |leaving: LeavingItems| {
-        lens.push(leaving.len());
-        match leaving.len() > SLICE_ITEMS_MIN {
+        lens.push(leaving.count());
+        match leaving.count() > SLICE_ITEMS_MIN {
             true => Err(Error::NoSpace {
                 path: dir.path().to_path_buf(),
                 needed: 1,

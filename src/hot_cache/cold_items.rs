@@ -3,10 +3,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use gphash_pool::parallel;
 use memmap2::MmapMut;
-
-use super::tiers::EntryMeta;
-use crate::pool::parallel;
 
 /// From how many items on threads sort them together.
 const SHARED_SORT_ITEMS_MIN: usize = 4096;
@@ -16,6 +14,7 @@ pub struct ColdItems {
     /// Mapped, so that the system has its memory back afterwards: the allocator would keep it between small blocks
     /// that stay. Pages that are not used take none.
     keys: MmapMut,
+    /// The items.
     pub items: Vec<ColdItem>,
 }
 
@@ -24,10 +23,13 @@ pub struct ColdItems {
 pub struct ColdItem {
     /// How its key begins: to compare keys elsewhere takes long.
     prefix: u64,
-    pub stamp: EntryMeta,
+    /// Its stamp, which tells versions of a key apart: that of a newer one is greater.
+    pub stamp: u64,
     /// Where its key begins.
     start: usize,
+    /// Bytes of its key.
     pub key_len: u32,
+    /// Bytes of its value.
     pub value_len: u32,
 }
 
@@ -58,7 +60,7 @@ impl<'b> Collector<'b> {
     }
 
     /// Takes an item; says whether there was room for it.
-    pub fn push(&mut self, key: &[u8], stamp: EntryMeta, value_bytes: u64) -> bool {
+    pub fn push(&mut self, key: &[u8], stamp: u64, value_bytes: u64) -> bool {
         let taken = key.len() + size_of::<ColdItem>();
         let left = self.left.checked_sub(taken);
         let lens = u32::try_from(key.len())
@@ -116,7 +118,7 @@ impl ColdItems {
             a.prefix.cmp(&b.prefix).then_with(rest)
         };
         parallel::sort_unstable_by(&mut items, SHARED_SORT_ITEMS_MIN, |a, b| {
-            keys(a, b).then_with(|| b.stamp.0.cmp(&a.stamp.0))
+            keys(a, b).then_with(|| b.stamp.cmp(&a.stamp))
         });
         items.dedup_by(|b, a| keys(a, b).is_eq());
         self.items = items;
@@ -165,12 +167,12 @@ impl LeavingItems {
     }
 
     /// How many they are.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.numbers.len()
     }
 
     /// Their keys and stamps, in parts for threads of at most so many.
-    pub fn parts(&self, most: usize) -> impl Iterator<Item = (Vec<&[u8]>, Vec<EntryMeta>)> {
+    pub fn parts(&self, most: usize) -> impl Iterator<Item = (Vec<&[u8]>, Vec<u64>)> {
         self.numbers.chunks(most).map(|numbers| {
             let items = numbers.iter().map(|&nth| &self.cold.items[nth]);
             items.map(|item| (self.cold.key(item), item.stamp)).unzip()

@@ -3,9 +3,8 @@
 use std::cell::Cell;
 use std::time::Instant;
 
-use crate::metrics::latency::Latency;
-use crate::metrics::stalls::StallRecorder;
-use crate::metrics::{LatencyStats, StallReason};
+use super::latency::{Latency, LatencyStats};
+use super::stalls::{StallReason, StallRecorder};
 
 /// One in so many gets of a thread is timed: the clock would take a tenth of a get. A prime, so that no pattern
 /// of calls is in step with it.
@@ -17,12 +16,19 @@ const SHORT_SAMPLE_INTERVAL: u32 = 7;
 /// What is timed.
 #[derive(Debug, Clone, Copy)]
 pub enum TimedPath {
+    /// A get of one key.
     Get,
+    /// A get of several keys.
     MultiGet,
+    /// A page of a range.
     RangePage,
+    /// A change of one key.
     SingleChange,
+    /// A batch.
     Batch,
+    /// The commit of a transaction.
     Commit,
+    /// A checkpoint.
     Checkpoint,
 }
 
@@ -67,16 +73,18 @@ pub struct StoreMetrics {
     pub full_disk_stalls: StallRecorder,
 }
 
-impl StoreMetrics {
+impl Default for StoreMetrics {
     /// Nothing is recorded yet.
-    pub fn new() -> Self {
+    fn default() -> Self {
         Self {
             latencies: std::array::from_fn(|_| Latency::new()),
             checkpoint_stalls: StallRecorder::new(StallReason::Checkpoint),
             full_disk_stalls: StallRecorder::new(StallReason::FullDisk),
         }
     }
+}
 
+impl StoreMetrics {
     /// Makes a call, and records how long it takes, unless it is one of those that are not timed.
     #[inline]
     pub fn time<T>(&self, path: TimedPath, call: impl FnOnce() -> T) -> T {
