@@ -1,4 +1,4 @@
-//! A router and a hot cache in front of a store (KVCG §6, §7), and counts that say which items are cold.
+//! A router and a hot cache in front of a store (KVCG §6, §7), counts that say which items are cold, and those on their way out.
 //!
 //! A *model* of sampled gets says which *bins* of the keys' hash are hot. The *router* has its answer, one byte a bin.
 //! The *cache* holds values of keys of hot bins. All other keys cost one test of a byte.
