@@ -199,7 +199,7 @@ impl Eviction<'_> {
         let mut used = self.tiers.table.record_bytes();
         while used > self.budget.begins_at(limit) {
             // Each round leaves a run of files, however few leave. Where changes press, more do.
-            let share = match have_waited || self.budget.is_late(self.tiers) {
+            let share = match have_waited || self.budget.is_late(limit) {
                 true => limit / 2,
                 false => limit / 4,
             };

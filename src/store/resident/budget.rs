@@ -116,9 +116,9 @@ impl Budget {
         limit - brought.min(limit / EARLY_SHARE * 3)
     }
 
-    /// Whether changes have brought so much while items last left that they would have waited.
-    pub fn is_late(&self, tiers: &TieredItems) -> bool {
-        self.brought.load(Ordering::Relaxed) > self.limit(tiers) / CHANGES_SHARE
+    /// Whether changes have brought so much while items last left that with this `limit` they would have waited.
+    pub fn is_late(&self, limit: u64) -> bool {
+        self.brought.load(Ordering::Relaxed) > limit / CHANGES_SHARE
     }
 
     /// Notes how many bytes changes have brought while a round let items leave.
@@ -128,7 +128,9 @@ impl Budget {
 
     /// Whether items should leave the table, or free room its file.
     pub fn is_exceeded(&self, tiers: &TieredItems) -> bool {
-        tiers.table.record_bytes() > self.begins_at(self.limit(tiers)) || self.has_free_room(tiers)
+        let limit = self.limit(tiers);
+        tiers.table.record_bytes() > self.begins_at(limit)
+            || self.free_room(tiers, limit) > self.free_room_max()
     }
 
     /// Whether changes should wait until there is less of either.
