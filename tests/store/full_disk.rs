@@ -62,6 +62,12 @@ impl Disk {
         self.pages().all += bytes / PAGE;
     }
 
+    /// Somebody else takes so many bytes, if they are free.
+    fn take(&self, bytes: u64) {
+        let mut pages = self.pages();
+        pages.all -= pages.free().min(bytes.div_ceil(PAGE));
+    }
+
     /// The same disk with its files below another folder.
     fn moved(&self, from: &Path, to: &Path) -> Arc<Self> {
         let mut pages = self.pages().clone();
@@ -242,9 +248,11 @@ impl Case {
         }
     }
 
-    /// Puts until there is no room, which somebody else may have taken the last of.
+    /// Puts until there is no room, which somebody else may have taken the last of. He takes as much as is put once that is
+    /// more than the disk: a compaction that keeps pace would find room for new values of all keys for ever.
     fn fill(&mut self, store: &Store) {
         let mut refused = 0;
+        let (mut written, all) = (0, self.disk.pages().all * PAGE);
         while refused < 8 {
             let len = match self.rng.random_range(0..40) {
                 0 => 20_000,
@@ -256,6 +264,11 @@ impl Case {
                 _ => 1,
             };
             refused += u32::from(!self.put_all(store, count, len));
+            let bytes = (count * len) as u64;
+            written += bytes;
+            if written > all {
+                self.disk.take(bytes);
+            }
         }
         if self.rng.random() {
             // Nothing of the reserve is in use now.
