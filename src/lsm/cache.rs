@@ -104,6 +104,13 @@ impl Handles {
 impl FileCache {
     /// One for the files of a directory, which keeps `open_files` of them open, and `bytes` bytes of data blocks.
     pub fn new(dir: Dir, open_files: usize, bytes: u64) -> Self {
+        let cache = Self::that_never_rests(dir, open_files, bytes);
+        let resting = Arc::clone(&cache.files);
+        cache.rest.set_work(move || resting.close());
+        cache
+    }
+
+    fn that_never_rests(dir: Dir, open_files: usize, bytes: u64) -> Self {
         let blocks = to_usize(bytes) / (BLOCK_BYTES + ENTRY_OVERHEAD_BYTES);
         let files = Arc::new(Handles {
             open: Cache::new(open_files),
@@ -114,13 +121,10 @@ impl FileCache {
         all.retain(|of| of.strong_count() > 0);
         all.push(Arc::downgrade(&files));
         drop(all);
-        let rest = Worker::new("gphash-rest");
-        let resting = Arc::clone(&files);
-        rest.set_work(move || resting.close());
         Self {
             dir,
             files,
-            rest,
+            rest: Worker::new("gphash-rest"),
             blocks: Cache::with_weighter(blocks.max(1), bytes, Bytes),
             values: Mutex::new(HashMap::new()),
             dropped: SegQueue::new(),
@@ -128,9 +132,9 @@ impl FileCache {
         }
     }
 
-    /// One for who goes through the files of a directory once.
+    /// One for who goes through the files of a directory once. It closes them when it is dropped.
     pub fn without_blocks(dir: Dir) -> Self {
-        Self::new(dir, FILES_OPEN_ONCE, 0)
+        Self::that_never_rests(dir, FILES_OPEN_ONCE, 0)
     }
 
     /// The directory of the files.

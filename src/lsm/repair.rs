@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use parking_lot::Mutex;
+
 use super::LevelFile;
 use super::cache::FileCache;
 use super::sst;
@@ -23,34 +25,43 @@ pub(crate) struct Repaired {
     pub lost: Option<u64>,
 }
 
-/// Checks a file as [`Spill::verify`](super::Spill::verify) does. `progress` is told the bytes of each
-/// block.
-///
-/// # Errors
-/// Those of [`Spill::open`](super::Spill::open).
-pub(crate) fn check(
-    dir: &Dir,
-    file: &LevelFile,
+/// Files of a directory that are checked, each by itself and then what they say of each other.
+pub(crate) struct Checks {
+    cache: Arc<FileCache>,
     store_id: [u64; 2],
-    progress: &(dyn Fn(u64) + Sync),
-) -> Result<Checked> {
-    let cache = Arc::new(FileCache::without_blocks(dir.clone()));
-    Sst::open(&cache, store_id, file)?.check(progress)
+    /// Those that could be opened, and their levels.
+    opened: Mutex<Vec<(u32, Arc<Sst>)>>,
 }
 
-/// Checks what those files that can be opened say of each other, as [`Spill::open`](super::Spill::open) does:
-/// on a level below 0 no two of them share a key.
-///
-/// # Errors
-/// [`Error::Damaged`](crate::Error::Damaged) of the directory.
-pub(crate) fn check_levels(dir: &Dir, files: &[LevelFile], store_id: [u64; 2]) -> Result<()> {
-    let cache = Arc::new(FileCache::without_blocks(dir.clone()));
-    let open = |file: &LevelFile| {
-        let sst = Sst::open(&cache, store_id, file).ok()?;
-        Some((file.level, Arc::new(sst)))
-    };
-    let files = files.iter().filter_map(open);
-    LsmVersion::new(store_id, dir.path(), files).map(|_| ())
+impl Checks {
+    /// Those of a store's directory.
+    pub fn new(dir: &Dir, store_id: [u64; 2]) -> Self {
+        Self {
+            cache: Arc::new(FileCache::without_blocks(dir.clone())),
+            store_id,
+            opened: Mutex::default(),
+        }
+    }
+
+    /// Checks a file as [`Spill::verify`](super::Spill::verify) does. `progress` is told the bytes of each block.
+    ///
+    /// # Errors
+    /// Those of [`Spill::open`](super::Spill::open).
+    pub fn check(&self, file: &LevelFile, progress: &(dyn Fn(u64) + Sync)) -> Result<Checked> {
+        let sst = Arc::new(Sst::open(&self.cache, self.store_id, file)?);
+        self.opened.lock().push((file.level, Arc::clone(&sst)));
+        sst.check(progress)
+    }
+
+    /// Checks what those files that could be opened say of each other, as [`Spill::open`](super::Spill::open) does:
+    /// on a level below 0 no two of them share a key.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`](crate::Error::Damaged) of the directory.
+    pub fn check_levels(self) -> Result<()> {
+        let dir = self.cache.dir().path();
+        LsmVersion::new(self.store_id, dir, self.opened.into_inner()).map(|_| ())
+    }
 }
 
 /// Writes a file anew from its data blocks that are whole, in its own place: atomically and durably. An entry whose

@@ -6,10 +6,14 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::Error;
-use crate::lsm::repair::{check, repair};
+use crate::lsm::repair::{Checks, repair};
 use crate::width::low_byte;
 
 const NUMBER: u64 = 1;
+
+fn checks(dir: &Dir) -> Checks {
+    Checks::new(dir, options().store_id)
+}
 
 /// A file of a few blocks, all of whose bytes matter.
 fn small(dir: &Path) -> (Model, LevelFile) {
@@ -208,7 +212,7 @@ fn repair_keeps_undamaged_blocks() {
             let is_ours = |(key, item): (&Vec<u8>, &_)| model.get(key) == Some(item);
             assert!(found.iter().all(is_ours));
             drop(spill);
-            let checked = check(&at, &repaired, options().store_id, &|_| {}).unwrap();
+            let checked = checks(&at).check(&repaired, &|_| {}).unwrap();
             assert_eq!(checked.entries, found.len() as u64);
         }
         let known = repaired
@@ -256,10 +260,10 @@ fn value_file_damage_of_any_byte_is_detected() {
             Some(bytes) => std::fs::write(&path, bytes).unwrap(),
             None => std::fs::remove_file(&path).unwrap(),
         }
-        assert!(check(&at, &file, options().store_id, &|_| {}).is_err());
+        assert!(checks(&at).check(&file, &|_| {}).is_err());
         let repaired = repair(&at, &file, options().store_id).unwrap();
         let file = repaired.file.expect("most entries have no value there");
-        check(&at, &file, options().store_id, &|_| {}).unwrap();
+        checks(&at).check(&file, &|_| {}).unwrap();
         std::fs::write(&sst_path, &sst_bytes).unwrap();
         assert_eq!(repaired.lost, Some(total - repaired.kept));
         total - repaired.kept
@@ -327,7 +331,7 @@ fn sst_of_an_older_format_is_refused() {
     assert!(is_older, "{error}");
     // Nor does a salvage take it for a damaged one.
     let at = Dir::at(dir.path().to_path_buf(), None);
-    let checked = check(&at, &file, options().store_id, &|_| {});
+    let checked = checks(&at).check(&file, &|_| {});
     assert!(matches!(checked, Err(Error::OlderFormat { .. })));
     let store = crate::lsm::gather::store_of(&at, file.number);
     assert!(matches!(store, Err(Error::OlderFormat { .. })));

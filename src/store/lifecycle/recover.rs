@@ -318,9 +318,9 @@ fn check_spill(
         let done = done.fetch_add(bytes, Ordering::Relaxed) + bytes;
         tell(progress, "sorted files", done, total);
     };
+    let checks = repair::Checks::new(&dir, manifest.store_id);
     let check = |file: &LevelFile| {
-        let checked = repair::check(&dir, file, manifest.store_id, &told);
-        match checked {
+        match checks.check(file, &told) {
             // A salvage would save nothing of an older format.
             Err(error) if error.is_refusal() || matches!(error, Error::OlderFormat { .. }) => {
                 Err(error)
@@ -330,7 +330,7 @@ fn check_spill(
     };
     let files = parallel::map(&manifest.files, check).into_iter();
     let mut files: Vec<FileReport> = files.collect::<Result<_>>()?;
-    if let Err(error) = repair::check_levels(&dir, &manifest.files, manifest.store_id) {
+    if let Err(error) = checks.check_levels() {
         let mut levels = FileReport::new(root, dir.path(), StoreFile::Sst);
         levels.complain(error);
         files.push(levels);
