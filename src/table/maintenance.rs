@@ -29,8 +29,11 @@ const FRESH_SHARES: [u64; 2] = [8, 32];
 /// is: they do so quicker than room is made.
 const BATCHES_IN_RESERVE: u64 = 16;
 
-/// Nothing is preallocated for a growth by fewer bytes, which has no huge page to itself.
+/// Nothing is preallocated for a growth by fewer bytes of a shorter file, which has no huge page to itself.
 const PREALLOCATION_BYTES_MIN: u64 = HUGE_PAGE;
+
+/// Which part of a short file is preallocated at least: its steps are shorter than what the thread takes to come.
+const AHEAD_SHARE: u64 = 8;
 
 /// Bytes that are prepared before the thread looks again whether it is still wanted.
 const PREALLOCATE_STEP_BYTES: u64 = 64 << 20;
@@ -179,10 +182,18 @@ impl<M: Medium> Table<M> {
                 }
             }
         }
+        if room.all - now < PREALLOCATION_BYTES_MIN {
+            if room.all == now || now < PREALLOCATION_BYTES_MIN {
+                return None;
+            }
+            // The batches make short steps themselves if the maintenance falls behind.
+            room = Room {
+                all: room.all.max(now + (now / AHEAD_SHARE).min(HUGE_PAGE)),
+                due: now,
+            };
+        }
         let refused = self.maintenance.refused.load(Ordering::Relaxed);
-        let is_missing = room.all - now >= PREALLOCATION_BYTES_MIN
-            && room.all > self.medium.prepared()
-            && room.all != refused;
+        let is_missing = room.all > self.medium.prepared() && room.all != refused;
         is_missing.then_some(room)
     }
 
