@@ -93,7 +93,7 @@ impl Background {
             && let Err(error) = self.log.call()
         {
             tracing::warn!(%error, "the log is synced by who has written it");
-            if let Err(error) = state.log.sync() {
+            if let Err(error) = state.log.sync_and_make_room() {
                 tracing::warn!(%error, "the log is not durable yet");
             }
         }
@@ -175,7 +175,7 @@ fn sync_log(partition: Weak<Partition>, interval: Duration) -> impl FnMut() -> O
         match due {
             Some(due) if due > now => return Some(due - now),
             Some(_) => {
-                if let Err(error) = partition.state.log.sync() {
+                if let Err(error) = partition.state.log.sync_and_make_room() {
                     tracing::warn!(%error, "the log is not durable yet");
                 }
             }

@@ -335,6 +335,38 @@ impl Log {
         self.sync_alone()
     }
 
+    /// As [`sync`](Self::sync). Then the segment gets room for as much as that has made durable: what comes until the next
+    /// time need not wait for it.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn sync_and_make_room(&self) -> Result<()> {
+        let _alone = self.only_sync();
+        let durable = self.tail().durable;
+        self.sync_alone()?;
+        let (segment, end, room) = {
+            let tail = self.tail();
+            let Some(segment) = &tail.segment else {
+                return Ok(());
+            };
+            (Arc::clone(segment), tail.end, tail.room)
+        };
+        let wanted = end + end.saturating_sub(durable);
+        if durable == end || self.store_dir.is_tight() {
+            return Ok(());
+        }
+        // Whoever appends meanwhile makes the same room, which is there then.
+        let made = segment.make_room(room, wanted.min(self.segment_bytes), room, self.extension);
+        if let Ok(made) = made {
+            let mut tail = self.tail();
+            let is_same = |of: &Arc<Segment>| Arc::ptr_eq(of, &segment);
+            if tail.segment.as_ref().is_some_and(is_same) {
+                tail.room = tail.room.max(made);
+            }
+        }
+        Ok(())
+    }
+
     /// See [`sync`](Self::sync); the caller holds `syncing`.
     fn sync_alone(&self) -> Result<()> {
         let (segment, end) = {
