@@ -1,7 +1,4 @@
-//! Statistics as text that Prometheus reads: its exposition format, version 0.0.4.
-//!
-//! The crate `prometheus-client` writes another one, OpenMetrics, of counters that it owns. What there is here are
-//! numbers of one moment.
+//! Statistics as text that Prometheus reads.
 
 use crate::Stats;
 use crate::metrics::exposition::{Exposition, escaped, with};

@@ -7,11 +7,10 @@
 //! Records of one size class are numbered over the extents of that class; tables of fixed values
 //! have one class.
 
-mod extents;
 mod shard;
 mod vacate;
 
-pub use crate::table::alloc::arena::extents::{ArenaExtent, ExtentMap, Extents};
+pub use crate::pool::arena_extents::{ArenaExtent, ExtentMap, Extents};
 use crate::table::alloc::arena::shard::Cache;
 pub use crate::table::alloc::arena::shard::Shard;
 

@@ -21,12 +21,12 @@ pub struct ArenaExtent {
 
 impl ArenaExtent {
     /// Number behind that of the last record.
-    pub(super) fn end(&self) -> u64 {
+    pub fn end(&self) -> u64 {
         self.first + self.count
     }
 
     /// Offsets of its records.
-    pub(super) fn records(&self) -> impl Iterator<Item = u64> + use<> {
+    pub fn records(&self) -> impl Iterator<Item = u64> + use<> {
         let Self {
             offset,
             stride,
@@ -38,7 +38,7 @@ impl ArenaExtent {
 
     /// The records of this extent with the numbers from `first` on, `count` of them. What belongs to no record
     /// stays with the last ones.
-    pub(super) fn part(&self, first: u64, count: u64) -> Self {
+    pub fn part(&self, first: u64, count: u64) -> Self {
         let from = (first - self.first) * self.stride;
         let is_last = first + count == self.end();
         let to = if is_last {
@@ -58,7 +58,7 @@ impl ArenaExtent {
 
 /// The extents of an arena at one time, in the order in which they were added.
 #[derive(Debug, Clone, Default)]
-pub struct Extents(pub(super) Arc<[ArenaExtent]>);
+pub struct Extents(pub Arc<[ArenaExtent]>);
 
 impl Extents {
     /// One after another.
@@ -69,6 +69,11 @@ impl Extents {
     /// How many there are.
     pub fn len(&self) -> usize {
         self.0.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// Offset of the record of `class` with number `ordinal`.
@@ -94,13 +99,13 @@ impl FromIterator<ArenaExtent> for ExtentMap {
 
 impl ExtentMap {
     /// All of them.
-    pub(super) fn extents(&self) -> &[ArenaExtent] {
+    pub fn extents(&self) -> &[ArenaExtent] {
         &self.0
     }
 
     /// Index of the extent in which a record starts at `offset`, and which one of it that is.
     #[inline]
-    pub(super) fn find(&self, offset: u64) -> Option<(usize, u64)> {
+    pub fn find(&self, offset: u64) -> Option<(usize, u64)> {
         let after = self.0.partition_point(|extent| extent.offset <= offset);
         let index = after.checked_sub(1)?;
         let extent = &self.0[index];
