@@ -236,7 +236,7 @@ impl Levels {
     /// Those of [`Job::run`].
     pub fn finish(&self, job: &Job) -> Result<()> {
         let done = self.counts.compaction.time(|| job.run(self));
-        self.plan().done(job.numbers(), done.is_ok());
+        self.plan().done(job.numbers(), &done);
         self.changed.notify_all();
         // What was in its way may be due.
         self.wake();
@@ -247,8 +247,10 @@ impl Levels {
     /// `between` is told how many files of how many have gone, and says whether to go on.
     ///
     /// # Errors
-    /// Those of [`Job::run`].
+    /// Those of [`Job::run`]. If files are damaged, the others are compacted all the same.
     pub fn compact_all(&self, between: &mut dyn FnMut(u64, u64) -> bool) -> Result<()> {
+        self.plan().try_all();
+        let mut damaged = Ok(());
         // What hides a value may have to go down level by level.
         for _ in 0..LEVELS {
             let numbers = || -> HashSet<u64> {
@@ -269,12 +271,18 @@ impl Levels {
                 }
                 drop(plan);
                 let Some(job) = job else { break };
-                self.finish(&job)?;
+                if let Err(error) = self.finish(&job) {
+                    if error.is_refusal() {
+                        return Err(error);
+                    }
+                    damaged = damaged.and(Err(error));
+                    continue;
+                }
                 is_changed = true;
                 let left = numbers().intersection(&there).count() as u64;
                 let all = there.len() as u64;
                 if !between(all - left, all) {
-                    return Ok(());
+                    return damaged;
                 }
             }
             if !is_changed {
@@ -282,7 +290,7 @@ impl Levels {
             }
         }
         self.cache.sweep();
-        Ok(())
+        damaged
     }
 
     /// Waits while there are too many runs on level 0, but not long, and not if compaction fails. If there is no thread to be

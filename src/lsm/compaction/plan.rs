@@ -1,12 +1,13 @@
 //! What to compact next.
 
 use std::cmp::Reverse;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::job::Job;
 use super::slices::Slice;
+use crate::Result;
 use crate::lsm::sst::Sst;
 use crate::lsm::version::{LEVELS, LiveValues, LsmVersion};
 
@@ -29,6 +30,8 @@ const RETRY_INTERVALS: (Duration, Duration) = (Duration::from_millis(100), Durat
 #[derive(Debug, Default)]
 pub struct Plan {
     busy: HashSet<u64>,
+    /// Files of jobs that have found damage, and until when nothing is tried with them.
+    set_aside: HashMap<u64, Instant>,
     /// The largest key that was last compacted from each level: it goes round.
     last_keys: [Vec<u8>; LEVELS as usize],
     failures: u32,
@@ -46,7 +49,7 @@ impl Plan {
         hurried: &HashSet<u64>,
     ) -> Option<Job> {
         let slices = due_slices(version, level_bytes, hurried);
-        let newest = !slices.is_empty();
+        let newest = slices.iter().any(|slice| self.can_do(version, slice));
         let job = slices.iter().find_map(|slice| self.slice(version, slice));
         let mut due: Vec<(u64, u32)> = (1..LEVELS - 1)
             // Level 0 waits for files of level 1, which must become free.
@@ -71,6 +74,12 @@ impl Plan {
         let below = slice.below(version).to_vec();
         let inputs = slice.runs.iter().cloned().chain([below]);
         self.free(Job::new(version, 1, inputs))
+    }
+
+    /// Whether a slice can be compacted, now or once its files are free.
+    fn can_do(&self, version: &LsmVersion, slice: &Slice) -> bool {
+        let mut files = slice.runs.iter().flatten().chain(slice.below(version));
+        files.all(|sst| !self.is_set_aside(sst.number()))
     }
 
     /// A file of a level that is too large, each time the next one.
@@ -129,8 +138,19 @@ impl Plan {
     }
 
     fn free(&self, job: Job) -> Option<Job> {
-        let is_free = job.numbers().all(|number| !self.busy.contains(&number));
-        is_free.then_some(job)
+        let is_free = |number| !self.busy.contains(&number) && !self.is_set_aside(number);
+        let all = job.numbers().all(is_free);
+        all.then_some(job)
+    }
+
+    fn is_set_aside(&self, number: u64) -> bool {
+        let until = self.set_aside.get(&number);
+        until.is_some_and(|until| *until > Instant::now())
+    }
+
+    /// Has all files tried again.
+    pub fn try_all(&mut self) {
+        self.set_aside.clear();
     }
 
     /// Whether some of these files are being compacted.
@@ -138,22 +158,32 @@ impl Plan {
         !self.busy.is_disjoint(files)
     }
 
-    /// Notes that a job has ended.
-    pub fn done(&mut self, numbers: impl Iterator<Item = u64>, succeeded: bool) {
+    /// Notes how a job has ended. If its files are damaged, the others go on without them.
+    pub fn done(&mut self, numbers: impl Iterator<Item = u64>, done: &Result<()>) {
+        let is_damaged = done.as_ref().is_err_and(|error| !error.is_refusal());
+        let now = Instant::now();
+        self.set_aside.retain(|_, until| *until > now);
         for number in numbers {
             self.busy.remove(&number);
+            if is_damaged {
+                self.set_aside.insert(number, now + RETRY_INTERVALS.1);
+            }
         }
+        if is_damaged {
+            return;
+        }
+        let succeeded = done.is_ok();
         self.failures = match succeeded {
             true => 0,
             false => self.failures + 1,
         };
         let rest = RETRY_INTERVALS.0 * 2u32.saturating_pow(self.failures.saturating_sub(1).min(16));
-        self.rest_until = (!succeeded).then(|| Instant::now() + rest.min(RETRY_INTERVALS.1));
+        self.rest_until = (!succeeded).then(|| now + rest.min(RETRY_INTERVALS.1));
     }
 
-    /// Whether the last job has failed, so that it makes no sense to wait for the next one.
+    /// Whether the last job has failed, or files are damaged, so that it makes no sense to wait for the next one.
     pub fn is_failing(&self) -> bool {
-        self.failures > 0
+        self.failures > 0 || !self.set_aside.is_empty()
     }
 
     /// How long to do nothing.

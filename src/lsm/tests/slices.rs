@@ -155,3 +155,44 @@ fn few_runs_are_compacted_if_values_are_apart() {
         assert_eq!(spill.compact().unwrap(), value_bytes_min == 200);
     }
 }
+
+/// A damaged file keeps what has its keys from being compacted, and nothing else.
+#[test]
+fn other_slices_are_compacted_beside_a_damaged_one() {
+    let mut rng = SmallRng::seed_from_u64(seed());
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let spill = open(dir.path(), None, large_level_1()).unwrap();
+    for sequence in 0..30 {
+        add_cut(&spill, &changes(&mut rng, sequence, 2000));
+        while spill.compact().unwrap() {}
+    }
+    let damaged = spill.version().level(1)[0].number();
+    drop(spill);
+    let path = dir.path().join(sst::name(damaged));
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[100] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+    let spill = open(dir.path(), None, large_level_1()).unwrap();
+    let (mut failures, mut compacted) = (0, 0);
+    for sequence in 30..90 {
+        add_cut(&spill, &changes(&mut rng, sequence, 2000));
+        loop {
+            match spill.compact() {
+                Ok(true) => compacted += 1,
+                Ok(false) => break,
+                Err(error) => {
+                    assert!(!error.is_refusal(), "{error}");
+                    failures += 1;
+                }
+            }
+        }
+    }
+    assert!(failures > 0 && failures < 4, "{failures}");
+    assert!(compacted > 20, "{compacted}");
+    let version = spill.version();
+    // All additions left a file in the damaged slice, the last ones some in others.
+    let files: usize = version.newest().iter().map(|run| run.files.len()).sum();
+    assert!(files < 300, "{files} of 480");
+    let found = spill.compact_all(&mut |_, _| true);
+    assert!(found.is_err_and(|error| !error.is_refusal()));
+}
