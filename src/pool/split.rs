@@ -145,7 +145,7 @@ impl Split {
         let chunks = positions.start / CHUNK_REQUESTS..positions.end.div_ceil(CHUNK_REQUESTS);
         for number in chunks {
             let (first, chunk) = (number * CHUNK_REQUESTS, &self.chunks[number]);
-            for (rank, &before) in (0..).zip(&chunk.before) {
+            for (rank, &before) in (0..=u8::MAX).zip(&chunk.before) {
                 let of_partition = chunk.of(rank.into()).iter();
                 for (nth, &of_chunk) in (position(before)..).zip(of_partition) {
                     let at = first + usize::from(of_chunk);

@@ -327,9 +327,10 @@ struct QueueInner {
     waiting: VecDeque<Job>,
     /// Someone is at work, or has been called to it.
     led: bool,
-    /// Bytes of the asynchronous requests that wait.
+    /// Bytes of the asynchronous requests that wait, themselves or for their callbacks.
     bytes: usize,
-    finished: Vec<(Callback, Outcome)>,
+    /// What their callbacks will be told, and their bytes.
+    finished: Vec<(Callback, usize, Outcome)>,
 }
 
 /// A queue that is held: nobody executes anything that waits in it.
@@ -568,13 +569,11 @@ impl Queue {
                 Waiter::Leader => {}
                 Waiter::Caller(ticket) => outcomes.push((ticket, outcome)),
                 Waiter::Callback(callback, bytes) => {
-                    state.bytes -= bytes;
-                    state.finished.push((callback, outcome));
+                    state.finished.push((callback, bytes, outcome));
                 }
             }
         }
         if !state.finished.is_empty() {
-            self.room.notify_all();
             self.changed.notify_all();
             self.server.call_if_possible();
         }
@@ -588,8 +587,11 @@ impl Queue {
             let finished = std::mem::take(&mut state.finished);
             if !finished.is_empty() {
                 drop(state);
-                for (callback, Outcome { work, answer }) in finished {
+                for (callback, bytes, Outcome { work, answer }) in finished {
                     leader.discard(work);
+                    // It may wait for who puts more.
+                    self.state.lock().bytes -= bytes;
+                    self.room.notify_all();
                     user_code::call_back(|| callback(answer));
                 }
                 state = self.state.lock();

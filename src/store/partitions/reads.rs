@@ -183,7 +183,7 @@ impl Partitions {
         given?;
         let mut seen: Vec<(usize, OldVersion)> = Vec::new();
         let states = self.all().iter().map(|one| &one.state);
-        for (number, state) in (0..).zip(states) {
+        for (number, state) in (0..=u8::MAX).zip(states) {
             let Some(old_versions) = state.old_versions_at(snapshot) else {
                 continue;
             };
