@@ -90,7 +90,7 @@ use commit::group::into_unit;
 use commit::queue::{Answer, Answers, Work};
 use commit::user_code;
 use inner::StoreInner;
-pub use lifecycle::recover::recover;
+pub use lifecycle::recover::{compact, recover};
 pub use lifecycle::report::{FileReport, StoreFile, StoreReport};
 pub use merge::MergeOperator;
 pub use options::{Durability, StoreOptions, WhenFull};

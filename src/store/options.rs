@@ -179,6 +179,8 @@ pub struct StoreOptions {
     pub(super) salvage: bool,
     /// Parts that are older than others are used as they are: the recovery has checked them.
     pub(super) takes_older: bool,
+    /// Whatever merge operator and partitioner the store was made with: nothing asks for them.
+    pub(super) any_names: bool,
     pub(super) segment_bytes: u64,
     pub(super) checkpoint_bytes: u64,
     pub(super) memory_budget: Option<u64>,
@@ -203,6 +205,7 @@ impl Default for StoreOptions {
             when_full: WhenFull::Wait,
             salvage: false,
             takes_older: false,
+            any_names: false,
             segment_bytes: 64 << 20,
             checkpoint_bytes: 512 << 20,
             memory_budget: None,
@@ -599,6 +602,11 @@ impl StoreOptions {
             merge_operator: self.merge_operator.as_deref().map_or("", |one| one.name()),
             partitioner: self.partitioner.as_deref().map_or("", |one| one.name()),
         }
+    }
+
+    /// These, unless it does not matter.
+    pub(super) fn names_to_check(&self) -> Option<Names<'_>> {
+        (!self.any_names).then(|| self.names())
     }
 
     pub(super) fn check(&self) -> Result<()> {

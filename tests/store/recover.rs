@@ -644,3 +644,38 @@ fn store_is_rebuilt_from_each_whole_file() {
         b"not an index"
     );
 }
+
+/// The tool knows neither merge operator nor partitioner, and gives room back all the same. A store that has lost their names
+/// stays without.
+#[test]
+fn compaction_needs_no_merge_operator() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    let mut model = Model::new();
+    let store = Store::open(&path, &options()).unwrap();
+    for key in 0..200u8 {
+        store.merge([key], b"x".repeat(100)).unwrap();
+        model.insert(vec![key], b"x".repeat(100));
+    }
+    drop(store);
+    let (status, found) = tool(&["--compact"], &path);
+    assert_eq!((status, &found["items"]), (0, &200.into()));
+    for manifest in ["MANIFEST", "MANIFEST.2"] {
+        fs::remove_file(path.join(manifest)).unwrap();
+    }
+    tool(&["--salvage"], &path);
+    assert!(path.join("MANIFEST").exists());
+    assert_eq!(tool(&["--compact"], &path).0, 0);
+    let store = Store::open(&path, &options()).unwrap();
+    assert!(contents(&store) == model);
+    store.put("more", "").unwrap();
+    store.checkpoint().unwrap();
+    store.close().unwrap();
+    // Now it has the name again.
+    let other = Store::open(&path, &StoreOptions::new());
+    assert!(matches!(other, Err(Error::OptionMismatch { .. })));
+    assert_eq!(tool(&["--compact"], &path).0, 0);
+    let none = gphash::store::compact(dir.path().join("none"), &|_| {});
+    assert!(matches!(none, Err(Error::Missing { .. })), "{none:?}");
+    assert!(!dir.path().join("none").exists());
+}

@@ -165,11 +165,7 @@ fn recover_with_progress(file: &Path, arguments: &Arguments) -> gphash::Result<F
     let outcome = outcome.and_then(|finding| {
         if arguments.compact && finding.state() != ReportState::Damaged {
             match file.is_dir() {
-                true => {
-                    let store = store::Store::open(file, &store::StoreOptions::new())?;
-                    store.compact(&progress)?;
-                    store.close()?;
-                }
+                true => store::compact(file, &progress)?,
                 false => compact(file, &progress)?,
             }
         }

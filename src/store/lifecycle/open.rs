@@ -49,7 +49,7 @@ pub fn open(path: &Path, options: &StoreOptions) -> Result<Vec<StoreInner>> {
     options.check()?;
     // Before anything is made.
     let sorter = Sorter::new(options.engine)?;
-    let names = Some(options.names());
+    let names = options.names_to_check();
     let faults = options.faults.clone();
     let first = StoreDir::open(path, names, options.partition_count(), faults)?;
     let dirs = partition_dirs(first, names)?;

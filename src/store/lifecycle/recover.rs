@@ -17,6 +17,7 @@ use crate::index::repair::recover_with as recover_index;
 use crate::lsm::{Catalog, LevelFile, repair};
 use crate::pm::{Dir, Faults, MapOptions};
 use crate::pool::parallel;
+use crate::store::Store;
 use crate::store::commit::sorter::Sorter;
 use crate::store::files::dir::StoreDir;
 use crate::store::files::identity::PartitionCount;
@@ -76,6 +77,25 @@ pub fn recover(
     progress: &(dyn Fn(Progress) + Sync),
 ) -> Result<StoreReport> {
     recover_with(path.as_ref(), repair, progress, None)
+}
+
+/// Gives back room of the store in the directory `path`, as [`Store::compact`] does, without the program that owns it: of
+/// its merge operator and its partitioner nothing is asked. The store must not be open.
+///
+/// # Errors
+/// Those of [`Store::open`] and [`Store::compact`], and [`Error::Missing`] if there is no store.
+pub fn compact(path: impl AsRef<Path>, progress: &(dyn Fn(Progress) + Sync)) -> Result<()> {
+    let root = Dir::at(path.as_ref().to_path_buf(), None);
+    if unopened::inspect(&root)?.is_none() {
+        return Err(unopened::no_store(&root));
+    }
+    let options = StoreOptions {
+        any_names: true,
+        ..StoreOptions::new()
+    };
+    let store = Store::open(path, &options)?;
+    store.compact(progress)?;
+    store.close()
 }
 
 /// As [`recover`], with `faults` between the store and the operating system.

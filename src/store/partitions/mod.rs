@@ -61,10 +61,10 @@ impl Partitions {
         let manifest = states[0].store_dir.manifest();
         let partitioner = options.partitioner.clone();
         let route = Route::new(manifest.store_id, manifest.partitions, partitioner);
-        route.check(&states)?;
-        states
-            .iter()
-            .for_each(|state| state.store_dir.adopt(options.names()));
+        if let Some(names) = options.names_to_check() {
+            route.check(&states)?;
+            states.iter().for_each(|state| state.store_dir.adopt(names));
+        }
         let options = options.of_partition(manifest.partitions);
         let mut states = states.into_iter();
         let first = states.next().expect("a store has a partition");
