@@ -53,7 +53,9 @@ impl Background {
         let mut watch = IdleWatch::default();
         let mut has_freed = false;
         self.index.set_work(move || {
-            let partition = saved.upgrade()?;
+            let partition = saved
+                .upgrade()
+                .filter(|one| one.state.broken.get().is_none())?;
             partition.state.forget_unseen();
             partition.swap_hot_bins_if_due();
             if partition.state.freed_bytes.load(Ordering::Relaxed) > FREED_BYTES_MAX {
@@ -175,13 +177,23 @@ fn sync_log(partition: Weak<Partition>, interval: Duration) -> impl FnMut() -> O
         match due {
             Some(due) if due > now => return Some(due - now),
             Some(_) => {
-                if let Err(error) = partition.state.log.sync_and_make_room() {
-                    tracing::warn!(%error, "the log is not durable yet");
+                let synced = partition.state.log.sync_and_make_room();
+                if let Some(rest) = again(synced, "the log is not durable yet") {
+                    // Each try may take another segment.
+                    let rest = rest.max(interval);
+                    due = Some(now + rest);
+                    return Some(rest);
                 }
             }
             None => {}
         }
-        due = partition.state.log.is_behind().then(|| now + interval);
+        // A time that never comes is none.
+        due = partition
+            .state
+            .log
+            .is_behind()
+            .then(|| now.checked_add(interval))
+            .flatten();
         due.map(|_| interval)
     }
 }
@@ -190,7 +202,9 @@ fn sync_log(partition: Weak<Partition>, interval: Duration) -> impl FnMut() -> O
 fn keep_table(partition: Weak<Partition>) -> impl FnMut() -> Option<Duration> {
     let mut has_waited = false;
     move || {
-        let partition = partition.upgrade()?;
+        let partition = partition
+            .upgrade()
+            .filter(|one| one.state.broken.get().is_none())?;
         let is_beyond = || partition.is_beyond_budget();
         // Few keys at a time are not worth a group of changes.
         if partition.state.tiers.has_promotable()
