@@ -473,15 +473,17 @@ impl PmFile {
         let disk = self
             .before(Call::FreeSpace)
             .and_then(|()| Ok(rustix::fs::fstatvfs(&self.file)?));
-        match disk {
-            // One without blocks does not say, as some in user space. But nothing else keeps ramfs from all memory.
-            Ok(disk)
-                if (disk.f_blocks > 0 || FileSystem::of(self).is_ok_and(|it| it.in_memory))
-                    && disk.f_bavail.saturating_mul(disk.f_frsize) < needed =>
-            {
-                Err(io::ErrorKind::StorageFull.into())
-            }
-            _ => Ok(()),
+        let Ok(disk) = disk else { return Ok(()) };
+        let free = match disk.f_blocks {
+            // One without blocks does not say, as some in user space. Of those in memory the ones without a limit do not:
+            // nothing else would keep them from all memory. Huge pages are set aside beforehand.
+            0 if FileSystem::of(self).is_ok_and(|it| it.in_memory && it.writable) => free_memory(),
+            0 => None,
+            _ => Some(disk.f_bavail.saturating_mul(disk.f_frsize)),
+        };
+        match free.is_some_and(|free| free < needed) {
+            true => Err(io::ErrorKind::StorageFull.into()),
+            false => Ok(()),
         }
     }
 
@@ -569,6 +571,16 @@ pub(super) fn before(faults: &Option<Arc<dyn Faults>>, call: Call, path: &Path) 
     faults
         .as_ref()
         .map_or(Ok(()), |faults| faults.before(call, path))
+}
+
+/// Bytes of memory that the machine has for new pages, if it says so.
+fn free_memory() -> Option<u64> {
+    let known = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = known
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kibibytes.saturating_mul(1024))
 }
 
 #[cfg(all(test, not(loom)))]
