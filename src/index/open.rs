@@ -135,7 +135,10 @@ impl<K: Pod, V: Pod> Index<K, V> {
     pub fn open_or_create(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
         let path = path.as_ref();
         match Self::create(path, options) {
-            Err(Error::AlreadyExists { .. }) => Self::open(path, options),
+            // A journal may be there alone.
+            Err(Error::AlreadyExists { path: found }) if found == path || path.exists() => {
+                Self::open(path, options)
+            }
             made => made,
         }
     }

@@ -34,6 +34,7 @@ use static_assertions::const_assert_eq;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use super::Entry;
+use super::domain::FileSystem;
 use super::file::PmFile;
 use crate::layout::{DATA_START, PAGE, Superblock};
 use crate::width::{to_usize, u32_of};
@@ -458,8 +459,15 @@ pub fn disown(home: &PmFile) -> Result<()> {
             write_superblock(home, newest, newest.generation + 1, 0)
         }
         // Whoever wrote that it names none may have died before it was durable. Written again: after a sync
-        // that failed, the next one may succeed without it.
-        Some(newest) => write_superblock(home, newest, newest.generation, 0),
+        // that failed, the next one may succeed without it. The same bytes: the other copy may be torn.
+        Some(newest) if FileSystem::of(home)?.writable => {
+            let at = newest.file_offset();
+            let mut bytes = vec![0; size_of::<Superblock>()];
+            let read = home.read(&mut bytes, at)?;
+            home.write(&bytes[..read], at)?;
+            home.sync()
+        }
+        Some(_) => Ok(()),
         None => home.sync(),
     }
 }
