@@ -248,6 +248,29 @@ fn file_that_exists_and_one_in_use() {
     assert_eq!(index.len(), 4);
 }
 
+/// What stands where the journal does is named, and nobody waits for it.
+#[test]
+fn journal_that_is_a_pipe_or_alone() {
+    let (folder, path) = file();
+    let journal = folder.path().join("index.journal");
+    let made = std::process::Command::new("mkfifo").arg(&journal).status();
+    assert!(made.unwrap().success());
+    let names_it = |error: &Error| match error {
+        Error::NotAFile { path, .. } | Error::AlreadyExists { path } => *path == journal,
+        _ => false,
+    };
+    for error in [
+        Table::open(&path, &options()).err(),
+        recover(&path, gphash::Repair::Check, &|_| {}).err(),
+        recover(&path, gphash::Repair::Salvage, &|_| {}).err(),
+    ] {
+        assert!(error.as_ref().is_some_and(names_it), "{error:?}");
+    }
+    fs::remove_file(&path).unwrap();
+    let error = Table::open_or_create(&path, &options()).err();
+    assert!(error.as_ref().is_some_and(names_it), "{error:?}");
+}
+
 #[test]
 fn file_of_another_program() {
     let (_folder, path) = file();

@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 
 use gphash::store::{
-    Columns, Durability, Repair, Request, Response, Store, StoreOptions, WriteBatch, recover,
+    Columns, Durability, Repair, Request, RequestKind, Response, Store, StoreOptions, WriteBatch,
+    recover,
 };
 use gphash::{Error, ReportState};
 use gphash_test_support::setting;
@@ -512,4 +513,43 @@ fn impossible_numbers_of_partitions_are_refused() {
     store.close().unwrap();
     let store = Store::open(&path, &crate::options()).unwrap();
     assert_eq!(store.iter().count(), keys().len());
+}
+
+/// The numbers of all of them fill a byte.
+#[test]
+fn as_many_partitions_as_there_can_be_serve_long_reads() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(folder.path(), &options(256)).unwrap();
+    let keys: Vec<Vec<u8>> = (0..4000u32).map(|key| key.to_be_bytes().to_vec()).collect();
+    let put = |value: &[u8]| {
+        let mut batch = WriteBatch::new();
+        keys.iter().for_each(|key| batch.put(key.clone(), value));
+        store.write(batch).unwrap();
+    };
+    put(b"old");
+    let snapshot = store.snapshot();
+    put(b"new");
+    let values = |value: &[u8]| vec![Some(value.to_vec()); keys.len()];
+    assert_eq!(snapshot.multi_get(&keys).unwrap(), values(b"old"));
+    assert_eq!(store.multi_get(&keys).unwrap(), values(b"new"));
+    let requests = keys.iter().flat_map(|key| {
+        let put = Request::Put {
+            key: key.clone(),
+            value: b"newest".to_vec(),
+        };
+        [Request::Get { key: key.clone() }, put]
+    });
+    let answers = store.execute(requests.collect()).unwrap();
+    let gets = answers.chunks(2).map(|two| &two[0]);
+    assert!(
+        gets.clone()
+            .all(|get| matches!(get, Response::Value(Some(value)) if value == b"new"))
+    );
+    let kinds = [RequestKind::Get, RequestKind::Put].repeat(keys.len());
+    let twice = keys.iter().flat_map(|key| [key, key]);
+    let columns: Columns = twice.collect();
+    let values: Columns = kinds.iter().map(|_| b"last").collect();
+    let answers = store.execute_columns(&kinds, &columns, &values).unwrap();
+    assert!(answers.failures.is_empty());
+    assert_eq!(store.get(&keys[7]).unwrap().unwrap(), b"last");
 }
