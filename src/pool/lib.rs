@@ -6,6 +6,7 @@
 //! on a thread outside of that.
 
 pub mod arena_extents;
+pub mod arena_shard;
 pub mod bloom_filter;
 pub mod crew;
 pub mod dirty_map;

@@ -7,12 +7,11 @@
 //! Records of one size class are numbered over the extents of that class; tables of fixed values
 //! have one class.
 
-mod shard;
 mod vacate;
 
 pub use crate::pool::arena_extents::{ArenaExtent, ExtentMap, Extents};
-use crate::table::alloc::arena::shard::Cache;
-pub use crate::table::alloc::arena::shard::Shard;
+use crate::pool::arena_shard::Cache;
+pub use crate::pool::arena_shard::Shard;
 
 use crate::table::alloc::arena::vacate::Vacating;
 pub use crate::table::alloc::arena::vacate::Victims;

@@ -3,17 +3,23 @@
 /// What one running batch has taken and given back.
 #[derive(Default)]
 pub struct Shard {
-    pub(super) caches: Box<[Cache]>,
-    pub(super) retired: Vec<u64>,
-    pub(super) retired_bytes: u64,
-    pub(super) taken_run: bool,
+    /// Those of each class.
+    pub caches: Box<[Cache]>,
+    /// Records that readers may still hold.
+    pub retired: Vec<u64>,
+    /// Their bytes.
+    pub retired_bytes: u64,
+    /// Fresh records were taken.
+    pub taken_run: bool,
 }
 
 /// Records of one class that a shard may take.
 #[derive(Clone, Default)]
-pub(super) struct Cache {
-    pub(super) free: Vec<u64>,
-    pub(super) run: std::ops::Range<u64>,
+pub struct Cache {
+    /// That were given back.
+    pub free: Vec<u64>,
+    /// That are fresh.
+    pub run: std::ops::Range<u64>,
 }
 
 impl Shard {
@@ -48,7 +54,7 @@ impl Shard {
     }
 
     /// Takes what was given up.
-    pub(super) fn take_retired(&mut self) -> Vec<u64> {
+    pub fn take_retired(&mut self) -> Vec<u64> {
         self.retired_bytes = 0;
         std::mem::take(&mut self.retired)
     }

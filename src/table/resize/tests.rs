@@ -1,0 +1,65 @@
+use std::ops::Range;
+use std::path::Path;
+
+use super::*;
+use crate::layout::DATA_START;
+use crate::pm::sim::Simulated;
+use crate::table::Session;
+use crate::table::probe_hint::ProbeHint;
+use crate::table::record::Content;
+
+/// Inserts keys; they count when the session ends.
+pub(crate) fn insert(session: &mut Session<Simulated>, keys: Range<u64>) {
+    let table = session.table;
+    for key in keys {
+        let target = table.target(bytemuck::bytes_of(&key));
+        let hint = ProbeHint::of(table, &target);
+        let value = key.to_ne_bytes();
+        session
+            .insert(&target, &hint, &Content::fixed(&value))
+            .unwrap();
+    }
+}
+
+#[test]
+fn growth_of_a_table_that_others_filled() {
+    let shape = Shape::new(8, 8, 8, 2, 2).unwrap();
+    let memory = Simulated::new(DATA_START, 1 << 24);
+    let table = Table::create(memory, shape, 2000, Path::new("memory")).unwrap();
+    let levels = table.levels.live();
+    assert!(levels.top > shape.levels + 4);
+    assert!(table.grow_levels(levels).is_err(), "nothing is full");
+    let mut session = table.session();
+    insert(&mut session, 1..1500);
+    assert_eq!(table.len(), 0);
+    table.grow_levels(levels).unwrap();
+    assert_eq!(table.levels.live().top, levels.top + 1);
+}
+
+#[test]
+fn resize_drains_a_level_in_bounded_slices() {
+    let shape = Shape::new(8, 8, 8, 2, 2).unwrap();
+    let memory = Simulated::new(DATA_START, 1 << 24);
+    let table = Table::create(memory, shape, 30_000, Path::new("memory")).unwrap();
+    {
+        let mut session = table.session();
+        insert(&mut session, 1..30_001);
+    }
+    let levels = table.levels.live();
+    let buckets = 1u64 << levels.bottom;
+    let slice = SLICE_SLOTS_MAX / u64::from(shape.slots);
+    assert!(buckets >= 4 * slice);
+    table.add_level(levels).unwrap();
+    let mut slices = 0;
+    while table.levels.live().bottom == levels.bottom {
+        let (moved, before) = (table.resize().cursor, table.medium.steps());
+        assert!(table.drain_between_batches());
+        let after = table.resize().cursor;
+        assert!(after == 0 || after - moved <= slice);
+        // Freezing, key, state and record words, and fences, of each item.
+        assert!(table.medium.steps() - before <= SLICE_SLOTS_MAX * 12 + 400);
+        slices += u64::from(after != moved);
+    }
+    assert_eq!(slices, buckets / slice);
+    assert_eq!(table.len(), 30_000);
+}
