@@ -151,15 +151,29 @@ impl Dir {
         }
         match std::fs::create_dir(&self.path) {
             // Somebody else has made it just now.
-            Err(error) if error.kind() == ErrorKind::AlreadyExists && self.path.is_dir() => {}
-            made => made?,
+            Err(error) if error.kind() == ErrorKind::AlreadyExists && self.path.is_dir() => Ok(()),
+            made => made,
         }
+    }
+
+    /// Makes the name of the directory durable, whoever has made it. Where the one above cannot be read, that was somebody
+    /// else.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    pub fn sync_name(&self) -> Result<()> {
         let parent = match self.path.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
         };
-        before(&self.faults, Call::SyncDir, &self.path)?;
-        File::open(parent)?.sync_all()
+        let sync = || {
+            before(&self.faults, Call::SyncDir, &self.path)?;
+            match File::open(parent) {
+                Err(error) if error.kind() == ErrorKind::PermissionDenied => Ok(()),
+                opened => opened?.sync_all(),
+            }
+        };
+        sync().map_err(|source| self.error("sync the directory above", source))
     }
 
     /// Names of all that is in it, in no order; none if it does not exist.

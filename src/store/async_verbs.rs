@@ -183,7 +183,9 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// Those of [`put`](Self::put) are the callback's, all of them, and [`Error::QueueFull`](crate::Error::QueueFull).
+    /// Those of [`put`](Self::put) are the callback's, all of them, and [`Error::QueueFull`](crate::Error::QueueFull). On a full
+    /// disk nothing is tried again once a checkpoint has made room, as `put` and `delete` are: requests that came later
+    /// may have been executed. Call it again, or call `delete`.
     pub fn put_async(
         &self,
         key: impl Into<Vec<u8>>,

@@ -338,3 +338,37 @@ fn group_counts_for_nothing_if_one_of_its_records_fails() {
         assert_eq!(contents(&path), model);
     }
 }
+
+/// A manifest that cannot be written keeps the log from going on, at the cost of one segment.
+#[test]
+fn manifest_that_cannot_be_written_costs_one_segment() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    let is_manifest = |_, path: &Path| path.to_string_lossy().contains("MANIFEST");
+    let faults = Failing::only(is_manifest, libc::EIO);
+    let options = super::tests::options()
+        .partitions(1)
+        .durability(Durability::Interval(std::time::Duration::from_millis(1)))
+        .segment_bytes(8192);
+    let store = Store::open(&path, &options.faults(faults.clone())).unwrap();
+    let mut model = Model::new();
+    let segments = || files(&path.join("wal")).unwrap().len();
+    store.put("first", "").unwrap();
+    let before = segments();
+    faults.cure(false);
+    for nth in 0..100u32 {
+        let (key, value) = (nth.to_be_bytes().to_vec(), vec![7; 700]);
+        if store.put(key.clone(), value.clone()).is_ok() {
+            model.insert(key, value);
+        }
+        let _ = store.flush();
+    }
+    assert!(faults.was_met() && (2..20).contains(&model.len()));
+    assert!(segments() <= before + 1, "{} segments", segments());
+    faults.cure(true);
+    store.put("last", "").unwrap();
+    store.flush().unwrap();
+    drop(store);
+    model.extend([(b"first".to_vec(), vec![]), (b"last".to_vec(), vec![])]);
+    assert!(contents(&path) == model);
+}

@@ -126,6 +126,8 @@ impl StoreDir {
                 manifest
             }
             None => {
+                // Whoever made it may have died before.
+                root.sync_name()?;
                 let (store_id, partitions, partition) = identity.new_identity();
                 let manifest = Manifest {
                     store_id,

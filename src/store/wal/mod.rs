@@ -78,6 +78,9 @@ struct Tail {
     named: u64,
     /// The segment cannot be trusted from `durable` on.
     failed: bool,
+    /// The next segment, with the records that are not durable, where they end and the room of the file: the manifest
+    /// could not be written. Until it can be, no record comes.
+    prepared: Option<(Segment, u64, u64)>,
     /// The first record that is not durable has come since it was asked for.
     has_waited: bool,
     /// Bytes of records in the segments that count.
@@ -116,6 +119,7 @@ impl Log {
                 next,
                 named: last,
                 failed: false,
+                prepared: None,
                 has_waited: false,
                 bytes,
             }),
@@ -410,13 +414,49 @@ impl Log {
                 }
             }
         }
-        let number = tail.named + 1;
         let first = RecordHeader::first_of(&tail.unsynced).unwrap_or(tail.next);
         let store_id = self.store_dir.manifest().store_id;
         // Even if this fails, a crash may leave the new segment, and a manifest that names it. Of
         // the segment before, only what is before `first` counts then. So from here on nothing may
         // be appended to that one.
         tail.failed = true;
+        let prepared = match tail.prepared.take() {
+            Some(prepared) => prepared,
+            None => self.prepare_segment(tail, store_id, first)?,
+        };
+        tail.named = prepared.0.number;
+        let edited = self.store_dir.edit(|manifest| {
+            manifest.last_segment = tail.named;
+            change(manifest);
+        });
+        if let Err(error) = edited {
+            tail.prepared = Some(prepared);
+            return Err(error);
+        }
+        let (segment, end, room) = prepared;
+        *tail = Tail {
+            window: segment.window(self.extension),
+            segment: Some(Arc::new(segment)),
+            end,
+            room,
+            durable: end,
+            unsynced: std::mem::take(&mut tail.unsynced),
+            failed: false,
+            prepared: None,
+            ..*tail
+        };
+        tail.unsynced.clear();
+        Ok(())
+    }
+
+    /// Makes the next segment, with what is not durable, whose first record has the sequence number `first`.
+    fn prepare_segment(
+        &self,
+        tail: &Tail,
+        store_id: [u64; 2],
+        first: u64,
+    ) -> Result<(Segment, u64, u64)> {
+        let number = tail.named + 1;
         let segment = self.store_dir.with_room(Room::ALL, || {
             let spare = self.store_dir.take_spare(number);
             Segment::create(self.store_dir.log(), store_id, number, first, spare)
@@ -434,23 +474,7 @@ impl Log {
             segment.write(&records, start)?;
             self.syncs.time(|| segment.sync())?;
         }
-        tail.named = number;
-        self.store_dir.edit(|manifest| {
-            manifest.last_segment = number;
-            change(manifest);
-        })?;
-        *tail = Tail {
-            window: segment.window(self.extension),
-            segment: Some(Arc::new(segment)),
-            end,
-            room,
-            durable: end,
-            unsynced: std::mem::take(&mut tail.unsynced),
-            failed: false,
-            ..*tail
-        };
-        tail.unsynced.clear();
-        Ok(())
+        Ok((segment, end, room))
     }
 
     /// Makes all records durable, and leaves them in segments that get no more.
