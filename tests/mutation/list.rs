@@ -200,8 +200,8 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "a journal is removed before it is durable that the file needs none",
         file: "src/pm/journal/mod.rs",
-        find: "        Some(newest) => write_superblock(home, newest, newest.generation, 0),\n        None => home.sync(),",
-        replacement: "        _ => Ok(()),",
+        find: "            home.write(&bytes[..read], at)?;\n            home.sync()\n        }\n        Some(_) => Ok(()),\n        None => home.sync(),",
+        replacement: "            let _ = read;\n            Ok(())\n        }\n        _ => Ok(()),",
         suite: Suite::Unit("pm::journal"),
     },
     Mutation {
@@ -214,8 +214,8 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "a superblock at home that no sync has written is relied on",
         file: "src/pm/journal/mod.rs",
-        find: "        Some(newest) => write_superblock(home, newest, newest.generation, 0),\n",
-        replacement: "        Some(_) => home.sync(),\n",
+        find: "            home.write(&bytes[..read], at)?;\n            home.sync()\n        }\n        Some(_) => Ok(()),\n",
+        replacement: "            let _ = read;\n            home.sync()\n        }\n        Some(_) => Ok(()),\n",
         suite: Suite::Unit("sync_that_fails"),
     },
     Mutation {
@@ -907,8 +907,8 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "the log goes on in front of a segment that could not be made",
         file: "src/store/wal/mod.rs",
-        find: "        tail.failed = true;\n        let segment",
-        replacement: "        let segment",
+        find: "        tail.failed = true;\n        let prepared",
+        replacement: "        let prepared",
         suite: Suite::Unit("checkpoint_of_which_a_call_fails"),
     },
     Mutation {
@@ -2030,5 +2030,33 @@ pub const MUTATIONS: &[Mutation] = &[
         find: "        let run = || match threads.filter(|_| !is_in_foreign_pool()) {\n            Some(threads) => shared(&threads, work),\n            None => alone(work),\n        };\n        // The caller's thread would do tasks of others meanwhile, which may call us again.\n        match is_in_foreign_pool() {\n            true => run_off_pool(run),\n",
         replacement: "        let run = || match threads {\n            Some(threads) => shared(&threads, work),\n            None => alone(work),\n        };\n        // The caller's thread would do tasks of others meanwhile, which may call us again.\n        match is_in_foreign_pool() {\n            true => run(),\n",
         suite: Suite::Store("threads"),
+    },
+    Mutation {
+        name: "asynchronous requests count no longer once they are executed",
+        file: "src/store/commit/queue.rs",
+        find: "                    state.finished.push((callback, bytes, outcome));\n",
+        replacement: "                    state.bytes -= bytes;\n                    state.finished.push((callback, 0, outcome));\n",
+        suite: Suite::Store("callbacks::full_queue"),
+    },
+    Mutation {
+        name: "files that are damaged keep others from being compacted",
+        file: "src/lsm/compaction/plan.rs",
+        find: "                self.set_aside.insert(number, now + RETRY_INTERVALS.1);\n",
+        replacement: "",
+        suite: Suite::Unit("lsm::tests::slices::other"),
+    },
+    Mutation {
+        name: "each manifest that cannot be written costs a segment of the log",
+        file: "src/store/wal/mod.rs",
+        find: "            tail.prepared = Some(prepared);\n",
+        replacement: "            drop(prepared);\n",
+        suite: Suite::Unit("manifest_that_cannot"),
+    },
+    Mutation {
+        name: "the tool gives a store names that it does not know",
+        file: "src/store/partitions/mod.rs",
+        find: "if let Some(names) = options.names_to_check() {",
+        replacement: "if let Some(names) = Some(options.names()) {",
+        suite: Suite::Store("recover::compaction"),
     },
 ];

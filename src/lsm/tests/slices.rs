@@ -183,11 +183,12 @@ fn other_slices_are_compacted_beside_a_damaged_one() {
                 Err(error) => {
                     assert!(!error.is_refusal(), "{error}");
                     failures += 1;
+                    assert!(failures < 4, "the same files are tried again");
                 }
             }
         }
     }
-    assert!(failures > 0 && failures < 4, "{failures}");
+    assert!(failures > 0);
     assert!(compacted > 20, "{compacted}");
     let version = spill.version();
     // All additions left a file in the damaged slice, the last ones some in others.
