@@ -2,14 +2,16 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::sync::Arc;
 
+use super::cache::FileCache;
 use super::sst;
 use super::sst::{Decoded, Salvage, Writer};
 use super::values;
 use super::values::ValueSalvage;
 use super::{Entry, LevelFile};
 use crate::Result;
-use crate::pm::{Dir, PmFile};
+use crate::pm::Dir;
 
 /// Bytes after which a file ends and the next one begins.
 const FILE_BYTES: u64 = 32 << 20;
@@ -70,14 +72,10 @@ pub(crate) fn gather(
     numbers: &[u64],
     next: u64,
 ) -> Result<Gathered> {
-    let open = |&number: &u64| Ok((number, dir.open_file(&sst::name(number), false)?));
-    let opened = numbers
+    let cache = Arc::new(FileCache::without_blocks(dir.clone()));
+    let salvages = numbers
         .iter()
-        .map(open)
-        .collect::<Result<Vec<(u64, PmFile)>>>()?;
-    let salvages = opened
-        .iter()
-        .map(|(number, file)| Salvage::open(file, store_id, *number))
+        .map(|number| Salvage::open(&cache, store_id, *number))
         .collect::<Result<Vec<_>>>()?;
     let mut sources: Vec<Source<'_>> = salvages.iter().map(Source::new).collect();
     let mut heap = BinaryHeap::new();
@@ -126,7 +124,7 @@ struct Source<'s> {
 }
 
 impl<'s> Source<'s> {
-    fn new(salvage: &'s Salvage<'_>) -> Self {
+    fn new(salvage: &'s Salvage) -> Self {
         Self {
             blocks: Box::new(salvage.blocks()),
             block: None,

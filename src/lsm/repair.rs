@@ -78,8 +78,8 @@ pub(crate) fn repair(dir: &Dir, file: &LevelFile, store_id: [u64; 2]) -> Result<
             lost: None,
         });
     }
-    let damaged = dir.open_file(&sst::name(file.number), false)?;
-    let salvage = Salvage::open(&damaged, store_id, file.number)?;
+    let cache = Arc::new(FileCache::without_blocks(dir.clone()));
+    let salvage = Salvage::open(&cache, store_id, file.number)?;
     let values = ValueSalvage::new(dir, store_id);
     let name = sst::next_name(file.number);
     let mut writer = Writer::create(dir, name, store_id, file.number, 0)?;

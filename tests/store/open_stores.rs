@@ -3,12 +3,13 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::panic::AssertUnwindSafe;
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use gphash::store::{Durability, Request, Store, StoreOptions};
+use gphash::store::{Durability, Repair, Request, Store, StoreOptions, WriteBatch};
 use gphash::{Index, Options};
 use gphash_test_support::setting;
 use rayon::ThreadPoolBuilder;
@@ -51,6 +52,44 @@ fn raise_limit() {
         limit.rlim_cur = limit.rlim_max;
         libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
     }
+}
+
+/// A salvage that makes the manifest anew reads all sorted files side by side, of which there may be thousands.
+#[test]
+fn salvage_needs_few_descriptors() {
+    if !is_alone("salvage_needs_few_descriptors") {
+        return;
+    }
+    let folder = folders().pop().expect("there is one");
+    let path = folder.path().join("store");
+    let options = StoreOptions::new().partitions(1);
+    let options = options.memory_budget(StoreOptions::MIN_BUDGET);
+    let store = Store::open(&path, &options).unwrap();
+    for keys in 0..250u32 {
+        let mut batch = WriteBatch::new();
+        let key = |nth: u32| (nth * 250 + keys).to_be_bytes();
+        (0..100).for_each(|nth| batch.put(key(nth), vec![7; 400]));
+        store.write(batch).unwrap();
+    }
+    store.close().unwrap();
+    let entries = fs::read_dir(path.join("sst")).unwrap();
+    let paths = entries.map(|entry| entry.unwrap().path());
+    let is_sorted = |path: &PathBuf| path.extension().is_some_and(|found| found == "sst");
+    let sorted = paths.filter(is_sorted).count();
+    assert!(sorted > 60, "{sorted} files");
+    for name in ["MANIFEST", "MANIFEST.2"] {
+        fs::remove_file(path.join(name)).unwrap();
+    }
+    let limit = libc::rlimit {
+        rlim_cur: 50,
+        rlim_max: 50,
+    };
+    // SAFETY: the call reads `limit` alone.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }, 0);
+    let report = gphash::store::recover(&path, Repair::Salvage, &|_| {}).unwrap();
+    assert!(report.was_repaired, "{report:?}");
+    let store = Store::open(&path, &options).unwrap();
+    assert_eq!(store.keys(..).count(), 25_000);
 }
 
 /// Partitions of a store.

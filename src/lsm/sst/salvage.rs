@@ -8,12 +8,14 @@ use super::index::Index;
 use super::reader::{Ends, read_exactly};
 use super::{FOOTER, Footer, header};
 use crate::Result;
+use crate::lsm::cache::{FileCache, FileKind};
 use crate::lsm::header::{HEADER, Header};
-use crate::pm::PmFile;
 
 /// See the [module](self). Its number and its store are known, and so is the header.
-pub struct Salvage<'f> {
-    file: &'f PmFile,
+pub struct Salvage {
+    /// Opens the file, which need not stay open: a process may have fewer descriptors than there are files.
+    cache: Arc<FileCache>,
+    number: u64,
     header: Header,
     /// Where the data blocks end, or the file.
     end: u64,
@@ -21,19 +23,22 @@ pub struct Salvage<'f> {
     entries: Option<u64>,
 }
 
-impl<'f> Salvage<'f> {
+impl Salvage {
     /// Reads the ends of a file.
     ///
     /// # Errors
     /// What the operating system answers.
-    pub fn open(file: &'f PmFile, store_id: [u64; 2], number: u64) -> Result<Self> {
+    pub fn open(cache: &Arc<FileCache>, store_id: [u64; 2], number: u64) -> Result<Self> {
+        let file = &*cache.file(FileKind::Sorted, number)?;
+        let cache = Arc::clone(cache);
         let header = header(store_id, number);
         let len = file.len()?;
         let footer_at = len.saturating_sub(FOOTER as u64);
         let footer = read_exactly(file, footer_at, len)?;
         let Ok(footer) = Footer::read(&footer, &header, footer_at, file.path()) else {
             return Ok(Self {
-                file,
+                cache,
+                number,
                 header,
                 end: len,
                 index: None,
@@ -51,7 +56,8 @@ impl<'f> Salvage<'f> {
             Err(_) => index.as_ref().map(of_index),
         };
         Ok(Self {
-            file,
+            cache,
+            number,
             header,
             end: footer.filter,
             index,
@@ -79,7 +85,7 @@ impl<'f> Salvage<'f> {
                 };
                 let read = to.and_then(|to| {
                     next = to.filter(|&to| to <= self.end);
-                    next.map(|to| read_exactly(self.file, from, to)).transpose()
+                    next.map(|to| self.read(from, to)).transpose()
                 });
                 match read {
                     Ok(Some(bytes)) => {
@@ -99,9 +105,13 @@ impl<'f> Salvage<'f> {
         })
     }
 
+    fn read(&self, from: u64, to: u64) -> Result<Vec<u8>> {
+        read_exactly(&*self.cache.file(FileKind::Sorted, self.number)?, from, to)
+    }
+
     /// Where the block ends that begins at `from`, by what it says itself.
     fn block_end(&self, from: u64) -> Result<Option<u64>> {
-        let bytes = read_exactly(self.file, from, from + BLOCK_HEADER as u64)?;
+        let bytes = self.read(from, from + BLOCK_HEADER as u64)?;
         let header = bytes.first_chunk::<BLOCK_HEADER>();
         Ok(header.map(|header| from + block_len(header)))
     }
