@@ -1,6 +1,6 @@
 //! The files of an open spill, and how they come and go.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -18,10 +18,10 @@ use super::version::{LEVELS, LsmVersion};
 use super::{Catalog, Entry, LevelFile, SpillOptions};
 #[cfg(feature = "cuda")]
 use super::{pieces::PIECE_BYTES, sst::MadeBlock, values::ValueUse};
-use crate::Result;
 use crate::pm::Dir;
 use crate::pool::parallel;
 use crate::pool::worker::Worker;
+use crate::{Error, Result};
 
 /// The longest time that an addition waits for compaction.
 const STALL_TIME_MAX: Duration = Duration::from_secs(1);
@@ -250,7 +250,7 @@ impl Levels {
     /// Those of [`Job::run`]. If files are damaged, the others are compacted all the same.
     pub fn compact_all(&self, between: &mut dyn FnMut(u64, u64) -> bool) -> Result<()> {
         self.plan().try_all();
-        let mut damaged = Ok(());
+        let mut damaged: HashMap<u64, Error> = HashMap::new();
         // What hides a value may have to go down level by level.
         for _ in 0..LEVELS {
             let numbers = || -> HashSet<u64> {
@@ -269,20 +269,24 @@ impl Levels {
                     self.changed.wait_for(&mut plan, STALL_TIME_MAX);
                     continue;
                 }
-                drop(plan);
                 let Some(job) = job else { break };
+                if let Some(error) = job.numbers().find_map(|number| damaged.get(&number)) {
+                    // Others are left that were not tried.
+                    plan.done(job.numbers(), &Err(error.clone()));
+                    continue;
+                }
+                drop(plan);
                 if let Err(error) = self.finish(&job) {
                     if error.is_refusal() {
                         return Err(error);
                     }
-                    damaged = damaged.and(Err(error));
-                    continue;
+                    damaged.extend(job.numbers().map(|number| (number, error.clone())));
                 }
                 is_changed = true;
                 let left = numbers().intersection(&there).count() as u64;
                 let all = there.len() as u64;
                 if !between(all - left, all) {
-                    return damaged;
+                    return Ok(());
                 }
             }
             if !is_changed {
@@ -290,7 +294,10 @@ impl Levels {
             }
         }
         self.cache.sweep();
-        damaged
+        match self.plan().damage(&self.version()) {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
     }
 
     /// Waits while there are too many runs on level 0, but not long, and not if compaction fails. If there is no thread to be

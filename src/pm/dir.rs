@@ -156,8 +156,8 @@ impl Dir {
         }
     }
 
-    /// Makes the name of the directory durable, whoever has made it. Where the one above cannot be read, that was somebody
-    /// else.
+    /// Makes the name of the directory durable, whoever has made it. Where the one above cannot be read or synced, as above
+    /// some mount points, that was somebody else.
     ///
     /// # Errors
     /// As [`create`](Self::create).
@@ -168,10 +168,14 @@ impl Dir {
         };
         let sync = || {
             before(&self.faults, Call::SyncDir, &self.path)?;
-            match File::open(parent) {
-                Err(error) if error.kind() == ErrorKind::PermissionDenied => Ok(()),
-                opened => opened?.sync_all(),
-            }
+            let synced = File::open(parent).and_then(|parent| parent.sync_all());
+            synced.or_else(|error| match error.kind() {
+                ErrorKind::PermissionDenied
+                | ErrorKind::InvalidInput
+                | ErrorKind::Unsupported
+                | ErrorKind::ReadOnlyFilesystem => Ok(()),
+                _ => Err(error),
+            })
         };
         sync().map_err(|source| self.error("sync the directory above", source))
     }

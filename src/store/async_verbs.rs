@@ -165,7 +165,8 @@ impl Store {
     /// store, which does nothing else meanwhile: it should be short. It may call the store; a panic of
     /// it is logged. Requests of one thread are executed in their order if their keys are in one
     /// [partition](super::StoreOptions::partitions). While 64 MiB of them wait there, this call waits, too, but not in a
-    /// callback; or it [fails](super::StoreOptions::when_full). What is refused is told before this returns.
+    /// callback; or it [fails](super::StoreOptions::when_full). They wait until their callbacks are about to be called. So a
+    /// callback should not wait for a thread that calls this. What is refused is told before this returns.
     ///
     /// # Examples
     /// ```

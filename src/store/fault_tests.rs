@@ -13,7 +13,9 @@ use super::tests::seed;
 use super::{Durability, Repair, Store, StoreOptions, StoreReport, WriteBatch};
 use crate::index::fault_tests::faults::{Failing, TestDir};
 use crate::pm::Call;
+use crate::store::files::dir::Room;
 use crate::store::lifecycle::recover::recover_with;
+use crate::store::wal::record::{Entry, GroupPart};
 use crate::{Error, ReportState, Result};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -371,4 +373,55 @@ fn manifest_that_cannot_be_written_costs_one_segment() {
     drop(store);
     model.extend([(b"first".to_vec(), vec![]), (b"last".to_vec(), vec![])]);
     assert!(contents(&path) == model);
+}
+
+/// A record of a group that is aborted is nowhere, also if the next segment was made with it and the manifest could not be
+/// written.
+#[test]
+fn aborted_record_is_not_in_a_prepared_segment() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, copy) = (dir.path().join("store"), dir.path().join("copy"));
+    let fails = |call, path: &Path| {
+        let path = path.to_string_lossy();
+        let is_log = call == Call::Sync && path.ends_with(".log");
+        path.contains("partition-001") && (is_log || path.contains("MANIFEST"))
+    };
+    let faults = Failing::only(fails, libc::EIO);
+    let options = super::tests::options()
+        .partitions(2)
+        .durability(Durability::None);
+    let store = Store::open(&path, &options.faults(faults.clone())).unwrap();
+    let log = &store.partitions().all()[1].state.log;
+    let mut model = Model::new();
+    let mut put = |nth: usize| {
+        let key = key_in(&store, 1, nth);
+        store.put(key.clone(), [7]).unwrap();
+        model.insert(key, vec![7]);
+    };
+    put(0);
+    log.sync().unwrap();
+    let first = log.next_sequence();
+    let part = GroupPart {
+        group: 1,
+        participants: Vec::new(),
+    };
+    let entry = Entry {
+        key: b"aborted",
+        value: Some(b"lost"),
+        position: 0,
+    };
+    log.append_part(1, &part, &[entry], false, Room::ALL)
+        .unwrap();
+    faults.cure(false);
+    log.sync().unwrap_err();
+    log.sync().unwrap_err();
+    log.abort(first);
+    faults.cure(true);
+    put(1);
+    put(2);
+    log.sync().unwrap();
+    lay(&files(&path).unwrap(), &copy);
+    assert_eq!(contents(&copy), model);
+    drop(store);
+    assert_eq!(contents(&path), model);
 }

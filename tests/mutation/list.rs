@@ -1275,8 +1275,8 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "the prepare records of an aborted group stay",
         file: "src/store/wal/mod.rs",
-        find: "        tail.unsynced.truncate(kept);\n        tail.next = first;\n        // The next",
-        replacement: "        let _ = kept;\n        // The next",
+        find: "        tail.unsynced.truncate(kept);\n        tail.next = first;\n        // It may",
+        replacement: "        let _ = kept;\n        // It may",
         suite: Suite::Unit("store::crash_tests"),
     },
     Mutation {
@@ -2041,8 +2041,8 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "files that are damaged keep others from being compacted",
         file: "src/lsm/compaction/plan.rs",
-        find: "                self.set_aside.insert(number, now + RETRY_INTERVALS.1);\n",
-        replacement: "",
+        find: "                self.set_aside\n                    .insert(number, (now + RETRY_INTERVALS.1, error.clone()));\n",
+        replacement: "                let _ = error;\n",
         suite: Suite::Unit("lsm::tests::slices::other"),
     },
     Mutation {
@@ -2058,5 +2058,12 @@ pub const MUTATIONS: &[Mutation] = &[
         find: "if let Some(names) = options.names_to_check() {",
         replacement: "if let Some(names) = Some(options.names()) {",
         suite: Suite::Store("recover::compaction"),
+    },
+    Mutation {
+        name: "a segment that is prepared keeps a record that was taken back",
+        file: "src/store/wal/mod.rs",
+        find: "        tail.prepared = None;\n",
+        replacement: "",
+        suite: Suite::Unit("aborted_record"),
     },
 ];

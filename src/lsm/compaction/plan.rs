@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use super::job::Job;
 use super::slices::Slice;
-use crate::Result;
 use crate::lsm::sst::Sst;
 use crate::lsm::version::{LEVELS, LiveValues, LsmVersion};
+use crate::{Error, Result};
 
 /// Runs of level 0 from which on it is compacted, whatever its slices have.
 const LEVEL_RUNS_MAX: usize = 16;
@@ -30,8 +30,8 @@ const RETRY_INTERVALS: (Duration, Duration) = (Duration::from_millis(100), Durat
 #[derive(Debug, Default)]
 pub struct Plan {
     busy: HashSet<u64>,
-    /// Files of jobs that have found damage, and until when nothing is tried with them.
-    set_aside: HashMap<u64, Instant>,
+    /// Files of jobs that have found damage, which, and until when nothing is tried with them.
+    set_aside: HashMap<u64, (Instant, Error)>,
     /// The largest key that was last compacted from each level: it goes round.
     last_keys: [Vec<u8>; LEVELS as usize],
     failures: u32,
@@ -144,8 +144,23 @@ impl Plan {
     }
 
     fn is_set_aside(&self, number: u64) -> bool {
-        let until = self.set_aside.get(&number);
-        until.is_some_and(|until| *until > Instant::now())
+        let found = self.set_aside.get(&number);
+        found.is_some_and(|(until, _)| *until > Instant::now())
+    }
+
+    /// When to try again what was damaged.
+    pub fn retry(&self) -> Option<Duration> {
+        let now = Instant::now();
+        let untils = self.set_aside.values().map(|(until, _)| *until);
+        let next = untils.filter(|until| *until > now).min()?;
+        Some(next - now)
+    }
+
+    /// The damage of files that a version has, if some is known.
+    pub fn damage(&self, version: &LsmVersion) -> Option<Error> {
+        let numbers = version.files().map(|(_, sst)| sst.number());
+        let mut found = numbers.filter_map(|number| self.set_aside.get(&number));
+        found.next().map(|(_, error)| error.clone())
     }
 
     /// Has all files tried again.
@@ -160,16 +175,17 @@ impl Plan {
 
     /// Notes how a job has ended. If its files are damaged, the others go on without them.
     pub fn done(&mut self, numbers: impl Iterator<Item = u64>, done: &Result<()>) {
-        let is_damaged = done.as_ref().is_err_and(|error| !error.is_refusal());
+        let damage = done.as_ref().err().filter(|error| !error.is_refusal());
         let now = Instant::now();
-        self.set_aside.retain(|_, until| *until > now);
+        self.set_aside.retain(|_, (until, _)| *until > now);
         for number in numbers {
             self.busy.remove(&number);
-            if is_damaged {
-                self.set_aside.insert(number, now + RETRY_INTERVALS.1);
+            if let Some(error) = damage {
+                self.set_aside
+                    .insert(number, (now + RETRY_INTERVALS.1, error.clone()));
             }
         }
-        if is_damaged {
+        if damage.is_some() {
             return;
         }
         let succeeded = done.is_ok();
@@ -183,7 +199,7 @@ impl Plan {
 
     /// Whether the last job has failed, or files are damaged, so that it makes no sense to wait for the next one.
     pub fn is_failing(&self) -> bool {
-        self.failures > 0 || !self.set_aside.is_empty()
+        self.failures > 0 || self.retry().is_some()
     }
 
     /// How long to do nothing.

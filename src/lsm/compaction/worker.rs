@@ -58,10 +58,9 @@ pub fn compact_due(levels: &Levels) -> Option<Duration> {
             levels.options().level_bytes,
             &HashSet::new(),
         ) else {
-            return levels
-                .cache()
-                .has_obsolete()
-                .then_some(READERS_POLL_INTERVAL);
+            let poll = levels.cache().has_obsolete();
+            let poll = poll.then_some(READERS_POLL_INTERVAL);
+            return poll.into_iter().chain(plan.retry()).min();
         };
         drop(plan);
         if let Err(error) = levels.finish(&job) {

@@ -327,7 +327,7 @@ struct QueueInner {
     waiting: VecDeque<Job>,
     /// Someone is at work, or has been called to it.
     led: bool,
-    /// Bytes of the asynchronous requests that wait, themselves or for their callbacks.
+    /// Bytes of the asynchronous requests that wait, or have been executed since callbacks were taken up last.
     bytes: usize,
     /// What their callbacks will be told, and their bytes.
     finished: Vec<(Callback, usize, Outcome)>,
@@ -586,12 +586,12 @@ impl Queue {
         loop {
             let finished = std::mem::take(&mut state.finished);
             if !finished.is_empty() {
+                // The callbacks may wait for who puts more.
+                state.bytes -= finished.iter().map(|(_, bytes, _)| bytes).sum::<usize>();
+                self.room.notify_all();
                 drop(state);
-                for (callback, bytes, Outcome { work, answer }) in finished {
+                for (callback, _, Outcome { work, answer }) in finished {
                     leader.discard(work);
-                    // It may wait for who puts more.
-                    self.state.lock().bytes -= bytes;
-                    self.room.notify_all();
                     user_code::call_back(|| callback(answer));
                 }
                 state = self.state.lock();

@@ -126,8 +126,10 @@ impl StoreDir {
                 manifest
             }
             None => {
-                // Whoever made it may have died before.
-                root.sync_name()?;
+                if let Identity::First(_) = identity {
+                    // Whoever made it may have died before.
+                    root.sync_name()?;
+                }
                 let (store_id, partitions, partition) = identity.new_identity();
                 let manifest = Manifest {
                     store_id,

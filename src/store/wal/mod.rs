@@ -79,7 +79,7 @@ struct Tail {
     /// The segment cannot be trusted from `durable` on.
     failed: bool,
     /// The next segment, with the records that are not durable, where they end and the room of the file: the manifest
-    /// could not be written. Until it can be, no record comes.
+    /// could not be written. No record comes until it is.
     prepared: Option<(Segment, u64, u64)>,
     /// The first record that is not durable has come since it was asked for.
     has_waited: bool,
@@ -253,6 +253,8 @@ impl Log {
         }
         tail.unsynced.truncate(kept);
         tail.next = first;
+        // It may have the record.
+        tail.prepared = None;
         // The next record begins another segment, from which on those of this number do not count.
         tail.failed = true;
     }
