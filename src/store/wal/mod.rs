@@ -33,6 +33,9 @@ pub const IN_MEMORY_RECORD_BYTES_MAX: u64 = 4 << 20;
 /// Entries that one thread puts into a record at a time. So many come from threads that share work.
 const ENTRIES_PER_THREAD: usize = 512;
 
+/// Which part of a segment gets room ahead, at most.
+const AHEAD_SHARE: u64 = 16;
+
 /// Threads that write a record of many blocks. A file system lets one of them at a time write to a
 /// file, while others put their blocks together.
 const RECORD_WRITER_THREADS: usize = 3;
@@ -341,8 +344,8 @@ impl Log {
         self.sync_alone()
     }
 
-    /// As [`sync`](Self::sync). Then the segment gets room for as much as that has made durable: what comes until the next
-    /// time need not wait for it.
+    /// As [`sync`](Self::sync). Then the segment gets room for as much as that has made durable, within limits: what comes
+    /// until the next time need not wait for it.
     ///
     /// # Errors
     /// As there.
@@ -357,12 +360,16 @@ impl Log {
             };
             (Arc::clone(segment), tail.end, tail.room)
         };
-        let wanted = end + end.saturating_sub(durable);
         if durable == end || self.store_dir.is_tight() {
             return Ok(());
         }
+        // A store that rests keeps it.
+        let ahead = end
+            .saturating_sub(durable)
+            .min(self.segment_bytes / AHEAD_SHARE);
+        let wanted = (end + ahead).min(self.segment_bytes);
         // Whoever appends meanwhile makes the same room, which is there then.
-        let made = segment.make_room(room, wanted.min(self.segment_bytes), room, self.extension);
+        let made = segment.make_room(room, wanted, room, self.extension);
         if let Ok(made) = made {
             let mut tail = self.tail();
             let is_same = |of: &Arc<Segment>| Arc::ptr_eq(of, &segment);
