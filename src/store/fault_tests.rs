@@ -383,7 +383,7 @@ fn aborted_record_is_not_in_a_prepared_segment() {
     let (path, copy) = (dir.path().join("store"), dir.path().join("copy"));
     let fails = |call, path: &Path| {
         let path = path.to_string_lossy();
-        let is_log = call == Call::Sync && path.ends_with(".log");
+        let is_log = call == Call::Sync && path.ends_with("000000000001.log");
         path.contains("partition-001") && (is_log || path.contains("MANIFEST"))
     };
     let faults = Failing::only(fails, libc::EIO);
