@@ -33,7 +33,7 @@ const BATCHES_IN_RESERVE: u64 = 16;
 const PREALLOCATION_BYTES_MIN: u64 = HUGE_PAGE;
 
 /// Which part of a short file is preallocated at least: its steps are shorter than what the thread takes to come.
-const AHEAD_SHARE: u64 = 8;
+const PREALLOCATED_SHARE: u64 = 8;
 
 /// Bytes that are prepared before the thread looks again whether it is still wanted.
 const PREALLOCATE_STEP_BYTES: u64 = 64 << 20;
@@ -188,7 +188,9 @@ impl<M: Medium> Table<M> {
             }
             // The batches make short steps themselves if the maintenance falls behind.
             room = Room {
-                all: room.all.max(now + (now / AHEAD_SHARE).min(HUGE_PAGE)),
+                all: room
+                    .all
+                    .max(now + (now / PREALLOCATED_SHARE).min(HUGE_PAGE)),
                 due: now,
             };
         }

@@ -33,8 +33,8 @@ pub const IN_MEMORY_RECORD_BYTES_MAX: u64 = 4 << 20;
 /// Entries that one thread puts into a record at a time. So many come from threads that share work.
 const ENTRIES_PER_THREAD: usize = 512;
 
-/// Which part of a segment gets room ahead, at most.
-const AHEAD_SHARE: u64 = 16;
+/// Which part of a segment is preallocated, at most.
+const PREALLOCATED_SHARE: u64 = 16;
 
 /// Threads that write a record of many blocks. A file system lets one of them at a time write to a
 /// file, while others put their blocks together.
@@ -364,10 +364,10 @@ impl Log {
             return Ok(());
         }
         // A store that rests keeps it.
-        let ahead = end
+        let preallocated = end
             .saturating_sub(durable)
-            .min(self.segment_bytes / AHEAD_SHARE);
-        let wanted = (end + ahead).min(self.segment_bytes);
+            .min(self.segment_bytes / PREALLOCATED_SHARE);
+        let wanted = (end + preallocated).min(self.segment_bytes);
         // Whoever appends meanwhile makes the same room, which is there then.
         let made = segment.make_room(room, wanted, room, self.extension);
         if let Ok(made) = made {
