@@ -13,6 +13,7 @@ use rustix::fs::OFlags;
 
 use super::domain::FileSystem;
 use super::{Entry, lock};
+use crate::pool::heap::free_memory;
 use crate::width::to_usize;
 use crate::{Error, Result};
 
@@ -571,16 +572,6 @@ pub(super) fn before(faults: &Option<Arc<dyn Faults>>, call: Call, path: &Path) 
     faults
         .as_ref()
         .map_or(Ok(()), |faults| faults.before(call, path))
-}
-
-/// Bytes of memory that the machine has for new pages, if it says so.
-fn free_memory() -> Option<u64> {
-    let known = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = known
-        .lines()
-        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kibibytes.saturating_mul(1024))
 }
 
 #[cfg(all(test, not(loom)))]

@@ -1,4 +1,4 @@
-//! The allocator's free memory.
+//! Free memory, of the allocator and of the machine.
 
 use std::time::{Duration, Instant};
 
@@ -59,6 +59,16 @@ impl Pace {
         *next = done.checked_add(took.saturating_mul(rest));
         None
     }
+}
+
+/// Bytes of memory that the machine has for new pages, if it says so.
+pub fn free_memory() -> Option<u64> {
+    let known = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = known
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kibibytes.saturating_mul(1024))
 }
 
 #[cfg(test)]
