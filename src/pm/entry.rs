@@ -164,23 +164,28 @@ impl Entry {
             .map_err(|source| self.error("inspect", source))
     }
 
-    /// What stands there if it is no regular file.
+    /// Refuses what stands there, which the caller knows by `path`, if it is no regular file, before it is opened: opening
+    /// a pipe may wait for ever.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`] or [`Error::Io`], also if nothing stands there.
-    pub fn kind_but_file(&self) -> Result<Option<&'static str>> {
+    /// [`Error::NotAFile`]; [`Error::ReadOnly`] or [`Error::Io`], also if nothing stands there.
+    pub fn must_be_file(&self, path: &Path) -> Result<()> {
         let found = self.inspect().and_then(|found| {
             let found = found.ok_or_else(|| io::Error::from_raw_os_error(libc::ENOENT))?;
             Ok(FileType::from_raw_mode(found.st_mode))
         });
         let found = found.map_err(|source| self.error("open", source))?;
-        Ok(match found {
-            FileType::RegularFile => None,
-            FileType::Directory => Some("directory"),
-            FileType::Fifo => Some("pipe"),
-            FileType::Socket => Some("socket"),
-            FileType::BlockDevice => Some("block device"),
-            _ => Some("character device"),
+        let found = match found {
+            FileType::RegularFile => return Ok(()),
+            FileType::Directory => "directory",
+            FileType::Fifo => "pipe",
+            FileType::Socket => "socket",
+            FileType::BlockDevice => "block device",
+            _ => "character device",
+        };
+        Err(Error::NotAFile {
+            path: path.to_path_buf(),
+            found,
         })
     }
 

@@ -54,6 +54,16 @@ fn raise_limit() {
     }
 }
 
+/// Lets this process have no more of something.
+fn limit(resource: libc::__rlimit_resource_t, most: u64) {
+    let limit = libc::rlimit {
+        rlim_cur: most,
+        rlim_max: most,
+    };
+    // SAFETY: the call reads `limit` alone.
+    assert_eq!(unsafe { libc::setrlimit(resource, &limit) }, 0);
+}
+
 /// A salvage that makes the manifest anew reads all sorted files side by side, of which there may be thousands.
 #[test]
 fn salvage_needs_few_descriptors() {
@@ -80,12 +90,7 @@ fn salvage_needs_few_descriptors() {
     for name in ["MANIFEST", "MANIFEST.2"] {
         fs::remove_file(path.join(name)).unwrap();
     }
-    let limit = libc::rlimit {
-        rlim_cur: 50,
-        rlim_max: 50,
-    };
-    // SAFETY: the call reads `limit` alone.
-    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }, 0);
+    limit(libc::RLIMIT_NOFILE, 50);
     let report = gphash::store::recover(&path, Repair::Salvage, &|_| {}).unwrap();
     assert!(report.was_repaired, "{report:?}");
     let store = Store::open(&path, &options).unwrap();
@@ -200,12 +205,7 @@ fn store_of_many_partitions_is_used_with_few_addresses() {
     if !is_alone("store_of_many_partitions_is_used_with_few_addresses") {
         return;
     }
-    let limit = libc::rlimit {
-        rlim_cur: LIMIT,
-        rlim_max: LIMIT,
-    };
-    // SAFETY: it reads `limit` alone.
-    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &limit) }, 0);
+    limit(libc::RLIMIT_AS, LIMIT);
     for folder in folders() {
         let path = folder.path().join("store");
         let options = StoreOptions::new().partitions(24).capacity(24 << 12);
@@ -273,18 +273,14 @@ fn indexes_and_stores_are_used_without_threads() {
     }
     let folder = folders().pop().expect("there is one");
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
-    let limit = libc::rlimit {
-        rlim_cur: 1,
-        rlim_max: 1,
-    };
-    // SAFETY: the calls have no memory but `limit`, which one reads. Other threads of this process wait for its end.
+    // SAFETY: the calls touch no memory. Other threads of this process wait for its end.
     unsafe {
         if libc::geteuid() == 0 {
             // The limit says nothing to root.
             assert_eq!(libc::setuid(65534), 0);
         }
-        assert_eq!(libc::setrlimit(libc::RLIMIT_NPROC, &limit), 0);
     }
+    limit(libc::RLIMIT_NPROC, 1);
     let started = thread::Builder::new().spawn(|| ());
     assert!(started.is_err(), "there are threads");
     // Long enough for threads to share the batches.

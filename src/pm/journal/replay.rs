@@ -45,13 +45,7 @@ impl JournalReplay {
                 _ => Err(missing("is not there")),
             };
         }
-        // To open a pipe may wait for ever.
-        if let Some(found) = entry.kind_but_file()? {
-            return Err(Error::NotAFile {
-                path: entry.path().to_path_buf(),
-                found,
-            });
-        }
+        entry.must_be_file(entry.path())?;
         let file = PmFile::open(&entry, false)?;
         let Found { header, complete } = Found::read(&file)?;
         let damaged = |at, found: &str| Error::Damaged {

@@ -187,16 +187,10 @@ impl Mapping {
     }
 }
 
-/// Opens the file itself where `entry` is a link to it, and refuses what is no regular file before it
-/// is opened: opening a pipe may wait for ever.
+/// Opens the file itself where `entry` is a link to it, and refuses what is no regular file.
 fn open_file(entry: &Entry, write: bool) -> Result<PmFile> {
     let resolved = entry.resolve()?;
-    if let Some(found) = resolved.kind_but_file()? {
-        return Err(Error::NotAFile {
-            path: entry.path().to_path_buf(),
-            found,
-        });
-    }
+    resolved.must_be_file(entry.path())?;
     PmFile::open(&resolved, write)
 }
 

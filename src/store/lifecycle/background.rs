@@ -53,9 +53,7 @@ impl Background {
         let mut watch = IdleWatch::default();
         let mut has_freed = false;
         self.index.set_work(move || {
-            let partition = saved
-                .upgrade()
-                .filter(|one| one.state.broken.get().is_none())?;
+            let partition = unbroken(&saved)?;
             partition.state.forget_unseen();
             partition.swap_hot_bins_if_due();
             if partition.state.freed_bytes.load(Ordering::Relaxed) > FREED_BYTES_MAX {
@@ -140,6 +138,12 @@ impl Background {
     }
 }
 
+/// A partition that is there and takes changes.
+fn unbroken(partition: &Weak<Partition>) -> Option<Arc<Partition>> {
+    let partition = partition.upgrade()?;
+    partition.state.broken.get().is_none().then_some(partition)
+}
+
 /// Whether the thread that compacts is wanted for a checkpoint.
 fn wants_checkpoint(partition: &Partition) -> bool {
     partition.background.is_long(partition.state.log.bytes())
@@ -202,9 +206,7 @@ fn sync_log(partition: Weak<Partition>, interval: Duration) -> impl FnMut() -> O
 fn keep_table(partition: Weak<Partition>) -> impl FnMut() -> Option<Duration> {
     let mut has_waited = false;
     move || {
-        let partition = partition
-            .upgrade()
-            .filter(|one| one.state.broken.get().is_none())?;
+        let partition = unbroken(&partition)?;
         let is_beyond = || partition.is_beyond_budget();
         // Few keys at a time are not worth a group of changes.
         if partition.state.tiers.has_promotable()

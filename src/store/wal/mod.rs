@@ -423,15 +423,13 @@ impl Log {
                 }
             }
         }
-        let first = RecordHeader::first_of(&tail.unsynced).unwrap_or(tail.next);
-        let store_id = self.store_dir.manifest().store_id;
         // Even if this fails, a crash may leave the new segment, and a manifest that names it. Of
-        // the segment before, only what is before `first` counts then. So from here on nothing may
+        // the segment before, only what is before its first record counts then. So from here on nothing may
         // be appended to that one.
         tail.failed = true;
         let prepared = match tail.prepared.take() {
             Some(prepared) => prepared,
-            None => self.prepare_segment(tail, store_id, first)?,
+            None => self.prepare_segment(tail)?,
         };
         tail.named = prepared.0.number;
         let edited = self.store_dir.edit(|manifest| {
@@ -458,14 +456,11 @@ impl Log {
         Ok(())
     }
 
-    /// Makes the next segment, with what is not durable, whose first record has the sequence number `first`.
-    fn prepare_segment(
-        &self,
-        tail: &Tail,
-        store_id: [u64; 2],
-        first: u64,
-    ) -> Result<(Segment, u64, u64)> {
+    /// Makes the next segment, with what is not durable.
+    fn prepare_segment(&self, tail: &Tail) -> Result<(Segment, u64, u64)> {
         let number = tail.named + 1;
+        let first = RecordHeader::first_of(&tail.unsynced).unwrap_or(tail.next);
+        let store_id = self.store_dir.manifest().store_id;
         let segment = self.store_dir.with_room(Room::ALL, || {
             let spare = self.store_dir.take_spare(number);
             Segment::create(self.store_dir.log(), store_id, number, first, spare)
