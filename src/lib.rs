@@ -63,13 +63,13 @@ pub mod pm;
 pub(crate) use gphash_binary_column as binary_column;
 pub(crate) use gphash_column as column;
 pub(crate) use gphash_hot_cache as hot_cache;
+pub(crate) use gphash_layout::width;
 pub(crate) use gphash_metrics as metrics;
 pub(crate) use gphash_pool as pool;
 mod process;
 pub mod store;
 mod sync;
 mod table;
-mod width;
 #[cfg(feature = "cuda")]
 mod write_trace;
 

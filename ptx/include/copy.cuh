@@ -79,7 +79,7 @@ __device__ inline u64 value_word(const u8 *value, u32 word, u32 size, u32 alignm
     return bits;
 }
 
-// The checksum of a value for each lane that wants it, under the hash of its key (src/layout/checksum.rs).
+// The checksum of a value for each lane that wants it, under the hash of its key (src/layout/words/checksum.rs).
 // All lanes of the warp take part, each value with as many of them as it has words.
 __device__ __noinline__ u64 checksum_values(const u8 *from, u64 hash, const u8 *values, u32 size,
                                             bool wanted) {

@@ -1,4 +1,4 @@
-// From a key to its buckets (src/layout/hash.rs). XXH3-64 with a seed, for keys of 8 to 128 bytes
+// From a key to its buckets (src/layout/words/hash.rs). XXH3-64 with a seed, for keys of 8 to 128 bytes
 // in multiples of 8, and the hash locations that come from it.
 #pragma once
 

@@ -5,7 +5,7 @@
 
 #include "memory.cuh"
 
-// State words (src/layout/bucket.rs).
+// State words (src/layout/words/bucket.rs).
 constexpr u64 EMPTY = 0;
 constexpr u64 BUSY = ~0ull;
 constexpr u64 RESERVED_WORD = 1;
@@ -13,7 +13,7 @@ constexpr u64 RESERVED_WORD = 1;
 // A slot's state word and record word, side by side in the file.
 constexpr u64 SLOT_WORDS_BYTES = 16;
 
-// Record words (src/layout/record.rs).
+// Record words (src/layout/words/record.rs).
 constexpr u64 RECORD_OFFSET = (1ull << 56) - 1;
 constexpr u64 INSERTION = 1ull << 59;
 constexpr u64 PARITY = 1ull << 60;
@@ -21,7 +21,7 @@ constexpr u64 FROZEN = 1ull << 61;
 constexpr u64 COLLIDED = 1ull << 62;
 constexpr u64 TENTATIVE = 1ull << 63;
 
-// Offsets and sizes of the file (src/layout/mod.rs).
+// Offsets and sizes of the file (src/layout/words/lib.rs).
 constexpr u64 PAGE = 4096;
 constexpr u64 LINE = 128;
 constexpr u64 RESERVED_BUCKETS = 2 * PAGE;

@@ -52,7 +52,7 @@ __device__ inline u64 member_word(u64 other, u64 record) {
     return (__popcll(other ^ record) & 1) != 0 ? record | PARITY : record;
 }
 
-// Whether a record word can stand beside a state word (RecordWord::is_sound in src/layout/record.rs).
+// Whether a record word can stand beside a state word (RecordWord::is_sound in src/layout/words/record.rs).
 __device__ inline bool is_sound(u64 state, u64 record) {
     if (record == 0) return true;
     if (is_member(record)) return (__popcll(state ^ record) & 1) == 0;

@@ -1,8 +1,9 @@
 //! The shape of a table: what its keys, buckets, levels and records measure.
 
-use super::bucket::SLOT_WORDS_BYTES;
+use super::bucket::{SLOT_WORDS_BYTES, SlotAddr};
 use super::size_class::{SIZE_CLASSES, SMALLEST_RECORD, class_size};
 use super::{HUGE_PAGE, PAGE, align_up};
+use crate::width::u32_of;
 use crate::{Error, Result};
 
 /// How a bucket holds its keys.
@@ -177,6 +178,29 @@ impl Shape {
             8 => KeyClass::Word,
             _ => KeyClass::Wide,
         }
+    }
+
+    /// Where slot `slot` of the bucket at offset `bucket` lies.
+    #[inline]
+    pub fn slot_addr(&self, bucket: u64, slot: u32) -> SlotAddr {
+        let keys = bucket + u64::from(self.slots) * SLOT_WORDS_BYTES;
+        let slot = u64::from(slot);
+        let state = bucket + slot * SLOT_WORDS_BYTES;
+        SlotAddr {
+            state,
+            record: state + 8,
+            key: if self.key_size <= 8 {
+                state
+            } else {
+                keys + slot * self.key_size
+            },
+        }
+    }
+
+    /// The number of the slot whose state word lies `offset` bytes into its bucket.
+    #[inline]
+    pub fn slot_at(&self, offset: u64) -> u32 {
+        u32_of(offset / SLOT_WORDS_BYTES)
     }
 
     /// Bytes of the buckets of `level`.

@@ -21,7 +21,7 @@ use crate::layout::size_class;
 use crate::layout::size_class::{
     MAX_VARIABLE_KEY, MAX_VARIABLE_VALUE, RecordHeader, SMALLEST_RECORD, class_of,
 };
-use crate::layout::{DATA_START, KeyClass, KeyHash, LINE, RecordWord, Shape};
+use crate::layout::{DATA_START, KeyClass, KeyHash, LINE, RecordWord, Shape, record_hasher};
 use crate::pm::Medium;
 use crate::width::{low_half, to_usize, u32_of};
 
@@ -362,7 +362,7 @@ impl<M: Medium> Table<M> {
             Some(key) => before[..key.len()].copy_from_slice(key),
             None => self.medium.read(at + HEADER, &mut before),
         }
-        let mut hasher = header.hasher();
+        let mut hasher = record_hasher(header);
         hasher.update(&before);
         let mut value = vec![0; to_usize(lengths.value)];
         let parts = value.chunks_mut(to_usize(COPY_PART_BYTES));

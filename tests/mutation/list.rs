@@ -7,6 +7,8 @@ pub enum Suite {
     Unit(&'static str),
     /// Those of this name of the hot cache alone.
     HotCache(&'static str),
+    /// Those of this name of the words of the file alone.
+    Layout(&'static str),
     /// Those of the CUDA engine of this name, without a device.
     CudaUnit(&'static str),
     /// The tests of this name of the store.
@@ -32,6 +34,7 @@ impl Suite {
                 vec!["--features", "cuda", "--lib", name]
             }
             Self::HotCache(name) => vec!["--package", "gphash-hot-cache", "--lib", name],
+            Self::Layout(name) => vec!["--package", "gphash-layout", "--lib", name],
             Self::Store(name) => vec!["--test", "store", name],
             Self::Kernels => vec!["--test", "kernels"],
             Self::KernelCrash(name) => {
@@ -49,6 +52,7 @@ impl Suite {
         match self {
             Self::Unit(_)
             | Self::HotCache(_)
+            | Self::Layout(_)
             | Self::CudaUnit(_)
             | Self::Emulated(_)
             | Self::Store(_)
@@ -605,10 +609,10 @@ pub const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         name: "a flag does not change the parity of its record word",
-        file: "src/layout/record.rs",
+        file: "src/layout/words/record.rs",
         find: "        Self::even(self.offset() | flag | beside, self.0)\n",
         replacement: "        Self(self.0 & (Self::OFFSET | Self::PARITY) | flag | beside)\n",
-        suite: Suite::Unit("layout::record"),
+        suite: Suite::Layout("record"),
     },
     Mutation {
         name: "the recovery scan compares no parity",
@@ -668,10 +672,10 @@ pub const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         name: "a checksum is not bound to its key",
-        file: "src/layout/checksum.rs",
+        file: "src/layout/words/checksum.rs",
         find: "    let mut salt = key.0;\n",
         replacement: "    let mut salt = key.0 & 0;\n",
-        suite: Suite::Unit("layout::checksum"),
+        suite: Suite::Layout("checksum"),
     },
     Mutation {
         name: "the recovery scan compares no checksums of values",

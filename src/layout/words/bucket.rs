@@ -5,9 +5,6 @@
 //! The state word of an occupied slot is the key itself (8-byte keys; GPHash §3.1, in-place key
 //! placement) or the key's fingerprint.
 
-use super::Shape;
-use crate::width::u32_of;
-
 /// State word of a slot that holds nothing. Fresh extents are zero, hence all empty.
 pub const EMPTY: u64 = 0;
 
@@ -31,31 +28,3 @@ pub struct SlotAddr {
     /// Offset of the key bytes (equal to `state` for 8-byte keys).
     pub key: u64,
 }
-
-impl Shape {
-    /// Where slot `slot` of the bucket at offset `bucket` lies.
-    #[inline]
-    pub fn slot_addr(&self, bucket: u64, slot: u32) -> SlotAddr {
-        let keys = bucket + u64::from(self.slots) * SLOT_WORDS_BYTES;
-        let slot = u64::from(slot);
-        let state = bucket + slot * SLOT_WORDS_BYTES;
-        SlotAddr {
-            state,
-            record: state + 8,
-            key: if self.key_size <= 8 {
-                state
-            } else {
-                keys + slot * self.key_size
-            },
-        }
-    }
-
-    /// The number of the slot whose state word lies `offset` bytes into its bucket.
-    #[inline]
-    pub fn slot_at(&self, offset: u64) -> u32 {
-        u32_of(offset / SLOT_WORDS_BYTES)
-    }
-}
-
-#[cfg(test)]
-mod tests;

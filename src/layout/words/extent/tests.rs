@@ -1,5 +1,5 @@
 use super::*;
-use crate::layout::DATA_START;
+use crate::DATA_START;
 
 #[test]
 fn extent_entry_that_is_damaged_has_no_kind() {

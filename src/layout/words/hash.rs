@@ -14,7 +14,7 @@ use super::{BUSY, EMPTY};
 pub const XXH3: u32 = 1;
 
 /// How many further sets of hash locations an item may go to when the buckets of all nearer
-/// sets are full (see the overflow map of [`Shape`](super::Shape)).
+/// sets are full (see the overflow map of `Shape`).
 pub const OVERFLOW_ROUNDS: u32 = 3;
 
 /// The hash of a key under a file's seed.

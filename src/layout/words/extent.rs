@@ -46,6 +46,7 @@ const_assert_eq!(std::mem::offset_of!(ExtentEntry, checksum), 24);
 
 impl ExtentEntry {
     /// An entry with its checksum.
+    #[inline]
     pub fn new(kind: ExtentKind, class: u32, offset: u64, len: u64) -> Self {
         let mut entry = Self {
             offset,
@@ -62,11 +63,13 @@ impl ExtentEntry {
         entry
     }
 
+    #[inline]
     fn sum(&self) -> u64 {
         xxh3_64(&bytemuck::bytes_of(self)[..24])
     }
 
     /// What the extent holds, if the entry is whole.
+    #[inline]
     pub fn kind(&self) -> Option<ExtentKind> {
         if self.checksum != self.sum() {
             return None;
@@ -112,6 +115,7 @@ impl ExtentEntry {
     }
 
     /// Offset of entry `index` of the table in area `table`, 0 or 1.
+    #[inline]
     pub fn entry_offset(table: u32, index: u32) -> u64 {
         EXTENT_TABLES[usize::from(table != 0)] + u64::from(index) * size_of::<Self>() as u64
     }

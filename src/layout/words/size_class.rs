@@ -47,6 +47,7 @@ pub const SIZE_CLASSES: u32 = 118;
 pub const CLASS_TABLE: u64 = RESERVED_BUCKETS;
 
 /// Bytes from one record of `class` to the next; `class` is below [`SIZE_CLASSES`].
+#[inline]
 pub const fn class_size(class: u32) -> u64 {
     let Some(further) = class.checked_sub(LAST_EVEN_CLASS) else {
         return SMALLEST_RECORD + class as u64 * CLASS_STEP_BYTES;
@@ -69,11 +70,13 @@ pub fn class_of(len: u64) -> Option<u32> {
 }
 
 /// Bytes of the record of a key of `key_len` bytes and a value of `value_len` bytes.
+#[inline]
 pub const fn record_len(key_len: u64, value_len: u64) -> u64 {
     value_offset(key_len) + value_len
 }
 
 /// Where in its record the value beside a key of `key_len` bytes begins.
+#[inline]
 pub const fn value_offset(key_len: u64) -> u64 {
     size_of::<RecordHeader>() as u64 + align_up(key_len, 8)
 }
@@ -108,6 +111,7 @@ const_assert!(
 
 impl RecordHeader {
     /// The header of a key and a value, or `None` if one of them is too long.
+    #[inline]
     pub fn new(key: &[u8], value: &[u8], sequence: u64) -> Option<Self> {
         if key.len() as u64 > MAX_VARIABLE_KEY || value.len() as u64 > MAX_VARIABLE_VALUE {
             return None;
@@ -129,6 +133,7 @@ impl RecordHeader {
     }
 
     /// What has the checksum for its digest once it was given what is behind the header, in parts.
+    #[inline]
     pub(crate) fn hasher(&self) -> Xxh3 {
         Xxh3::with_seed(self.seed())
     }
@@ -139,6 +144,7 @@ impl RecordHeader {
         mix(u64::from(self.value_len) << 32 | u64::from(self.key_len)) ^ self.sequence
     }
 
+    #[inline]
     fn sum(&self, key: &[u8], value: &[u8]) -> u64 {
         let value_at = to_usize(align_up(key.len() as u64, 8));
         // Setting up the hash for pieces takes longer than putting short ones together.

@@ -48,6 +48,7 @@ const_assert_eq!(size_of::<Mark>(), 48);
 impl Mark {
     /// The mark that follows `last`.
     #[must_use]
+    #[inline]
     pub fn next(last: Option<Self>, store_id: [u64; 2], sequence: u64, generation: u64) -> Self {
         let mut mark = Self {
             store_id,
@@ -62,6 +63,7 @@ impl Mark {
 
     /// Where it is written.
     #[must_use]
+    #[inline]
     pub fn file_offset(&self) -> u64 {
         MARKS + self.count % 2 * MARK_STRIDE
     }
@@ -87,11 +89,13 @@ impl Mark {
         }
     }
 
+    #[inline]
     fn is_valid(&self) -> bool {
         let counts = [self.sequence, self.generation, self.count];
         self.checksum == self.sum() && counts.iter().all(|count| *count < COUNT_LIMIT)
     }
 
+    #[inline]
     fn sum(&self) -> u64 {
         xxh3_64(&bytemuck::bytes_of(self)[..std::mem::offset_of!(Self, checksum)])
     }

@@ -8,27 +8,27 @@
     reason = "the crate is not built for narrower pointers"
 )]
 #[inline]
-pub(crate) const fn to_usize(number: u64) -> usize {
+pub const fn to_usize(number: u64) -> usize {
     number as usize
 }
 
 /// The low 32 bits of a word.
 #[inline]
-pub(crate) const fn low_half(word: u64) -> u32 {
+pub const fn low_half(word: u64) -> u32 {
     let [a, b, c, d, ..] = word.to_le_bytes();
     u32::from_le_bytes([a, b, c, d])
 }
 
 /// The low 8 bits of a word.
 #[inline]
-pub(crate) const fn low_byte(word: u64) -> u8 {
+pub const fn low_byte(word: u64) -> u8 {
     word.to_le_bytes()[0]
 }
 
 /// The high 64 bits of the product of two words: below `whole`, and spread over it as `fraction` is over
 /// all words.
 #[inline]
-pub(crate) const fn product_top(fraction: u64, whole: u64) -> u64 {
+pub const fn product_top(fraction: u64, whole: u64) -> u64 {
     let [.., a, b, c, d, e, f, g, h] = (fraction as u128 * whole as u128).to_le_bytes();
     u64::from_le_bytes([a, b, c, d, e, f, g, h])
 }
@@ -39,7 +39,7 @@ pub(crate) const fn product_top(fraction: u64, whole: u64) -> u64 {
 /// If it has more; of a constant, the crate does not build.
 #[inline]
 #[track_caller]
-pub(crate) const fn u32_of(number: u64) -> u32 {
+pub const fn u32_of(number: u64) -> u32 {
     assert!(number <= u32::MAX as u64, "a number that has 32 bits");
     low_half(number)
 }
@@ -51,6 +51,6 @@ pub(crate) const fn u32_of(number: u64) -> u32 {
     reason = "a cast of a float saturates, as the name says"
 )]
 #[inline]
-pub(crate) const fn saturating_u64(number: f64) -> u64 {
+pub const fn saturating_u64(number: f64) -> u64 {
     number as u64
 }
