@@ -146,7 +146,7 @@ impl<M: Medium> Table<M> {
                 Err(Error::NoSpace { .. } | Error::Limit { .. }) if len > useful => {
                     len = (len / 2).max(useful);
                 }
-                Err(Error::NoSpace { .. })
+                Err(Error::NoSpace { .. } | Error::Limit { .. })
                     if self.grow_arena_by_free(&mut superblock, class, least, wanted)? =>
                 {
                     return Ok(());

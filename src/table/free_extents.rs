@@ -200,10 +200,11 @@ impl FreeExtents {
         self.join();
     }
 
-    /// All of the file has pages again, because a device pins it.
+    /// All of the file has pages again, because a device pins it. `false` if some still go to the file system.
     #[cfg(feature = "cuda")]
-    pub(super) fn fill(&mut self) {
+    pub(super) fn fill(&mut self) -> bool {
         self.advance(Stage::Released, Stage::Found);
+        (self.extents.iter()).all(|extent| extent.stage != Stage::Leaving)
     }
 
     /// The checkpoint that has been begun has the extent table as it is.
@@ -543,6 +544,9 @@ impl<M: Medium> Table<M> {
         loop {
             let next = {
                 let mut free = self.free_extents();
+                if self.is_pinned.load(Ordering::Relaxed) {
+                    return;
+                }
                 let mut extents = free.extents.iter_mut();
                 let next =
                     extents.find(|extent| matches!(extent.stage, Stage::Settled | Stage::Found));

@@ -224,12 +224,13 @@ impl<M: Medium> Table<M> {
         self.maintenance.idle = IdleCompaction::new(rest, tables);
     }
 
-    /// Says whether a device pins the file's pages: none goes back to the file system then.
+    /// Says whether a device pins the file's pages: none goes back to the file system then. Waits for those that are
+    /// on their way.
     #[cfg(feature = "cuda")]
     pub(crate) fn set_pinned(&self, is_pinned: bool) {
         self.is_pinned.store(is_pinned, Ordering::Relaxed);
-        if is_pinned {
-            self.free_extents().fill();
+        while is_pinned && !self.free_extents().fill() {
+            crate::sync::pause();
         }
     }
 

@@ -165,8 +165,8 @@ struct NewLevels {
     offsets: Vec<u64>,
     /// Those that they replace.
     old: Levels,
-    /// Not zero once there was no room in them.
-    is_full: AtomicU64,
+    /// Not zero once there was no room in them, or something cannot be copied to them.
+    is_given_up: AtomicU64,
 }
 
 impl NewLevels {
@@ -174,8 +174,12 @@ impl NewLevels {
         self.bottom + u32_of(self.offsets.len() as u64) - 1
     }
 
-    fn has_room(&self) -> bool {
-        self.is_full.load(Ordering::SeqCst) == 0
+    fn has_all(&self) -> bool {
+        self.is_given_up.load(Ordering::SeqCst) == 0
+    }
+
+    fn give_up(&self) {
+        self.is_given_up.store(1, Ordering::SeqCst);
     }
 
     fn levels(&self) -> impl DoubleEndedIterator<Item = (u32, u64)> + '_ {
@@ -290,7 +294,7 @@ impl<M: Medium> Table<M> {
             bottom,
             offsets: Vec::new(),
             old: self.levels.live(),
-            is_full: AtomicU64::default(),
+            is_given_up: AtomicU64::default(),
         };
         for level in bottom..=top {
             // Those of a level that there was once are used again.
@@ -342,7 +346,7 @@ impl<M: Medium> Table<M> {
             // Whoever comes next finds the levels as they are then.
             drop(noting);
             self.medium.fence();
-            new.has_room().then(|| self.replace_levels(new))
+            new.has_all().then(|| self.replace_levels(new))
         })
     }
 
@@ -375,7 +379,7 @@ impl<M: Medium> Table<M> {
                 if !between(progress) {
                     return Copied::Ended;
                 }
-                if self.shrinking.is_hurried() || !new.has_room() {
+                if self.shrinking.is_hurried() || !new.has_all() {
                     return Copied::NotAll;
                 }
             }
@@ -391,7 +395,10 @@ impl<M: Medium> Table<M> {
         }
         let _stripe = self.shrinking.stripe(word);
         // Others may have changed it before.
-        let Some(copied) = self.copy_of(from).filter(|copied| copied.state == word) else {
+        let Some(copied) = self
+            .copy_of(new, from)
+            .filter(|copied| copied.state == word)
+        else {
             return;
         };
         // It was copied already if it was changed since, or another key has this word, too.
@@ -405,7 +412,7 @@ impl<M: Medium> Table<M> {
     pub(super) fn copy_changed(&self, words: &mut Vec<u64>) {
         let new = self.shrinking.new.read();
         for word in words.drain(..) {
-            if let Some(new) = new.as_ref().filter(|new| new.has_room()) {
+            if let Some(new) = new.as_ref().filter(|new| new.has_all()) {
                 let _stripe = self.shrinking.stripe(word);
                 self.copy_word(new, word);
             }
@@ -422,7 +429,7 @@ impl<M: Medium> Table<M> {
                 self.clear_bucket(at, word);
             }
         }
-        for copied in self.copies_of(word, hash, new.old) {
+        for copied in self.copies_of(new, word, hash) {
             self.put_item(new, &copied);
         }
     }
@@ -452,7 +459,8 @@ impl<M: Medium> Table<M> {
     }
 
     /// The items of the old levels that have this state word.
-    fn copies_of(&self, word: u64, hash: KeyHash, old: Levels) -> Vec<Item> {
+    fn copies_of(&self, new: &NewLevels, word: u64, hash: KeyHash) -> Vec<Item> {
+        let old = new.old;
         let target = ProbeKey::of_state(word, hash, Identity::Any);
         let mut copies: Vec<Item> = Vec::new();
         let mut rounds = 1;
@@ -465,7 +473,7 @@ impl<M: Medium> Table<M> {
                     let is_known = copies.iter().any(|copied| copied.from == addr);
                     if !is_known && self.medium.load(addr.state) == word {
                         // It may have become another one since.
-                        let copied = self.copy_of(addr);
+                        let copied = self.copy_of(new, addr);
                         copies.extend(copied.filter(|copied| copied.state == word));
                     }
                 }
@@ -478,11 +486,19 @@ impl<M: Medium> Table<M> {
         copies
     }
 
-    /// What is in a slot, if that is an item. What changes meanwhile is done again.
-    fn copy_of(&self, from: SlotAddr) -> Option<Item> {
+    /// What is in a slot, if that is an item. What changes meanwhile is done again. The levels stay as they are if a
+    /// slot is damaged: lookups find it, and so must whoever verifies it.
+    fn copy_of(&self, new: &NewLevels, from: SlotAddr) -> Option<Item> {
         let record = RecordWord(self.medium.load(from.record));
         let state = self.medium.load(from.state);
         let is_item = state != EMPTY && state != BUSY && record.is_member();
+        if is_item && !record.is_sound(state) && self.medium.load(from.record) == record.0 {
+            tracing::warn!(
+                at = from.state,
+                "a damaged slot keeps the levels from shrinking"
+            );
+            new.give_up();
+        }
         (is_item && record.is_sound(state)).then_some(Item {
             from,
             state,
@@ -526,7 +542,7 @@ impl<M: Medium> Table<M> {
                 }
             }
         }
-        new.is_full.store(1, Ordering::SeqCst);
+        new.give_up();
     }
 
     /// Writes what stands beside the state word into a slot that is the caller's.
@@ -611,3 +627,6 @@ impl<M: Medium> Table<M> {
         live.for_each(|level| self.publish_level(superblock, level));
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -90,13 +90,19 @@ impl Mapping {
     /// Makes the file longer, up to `to`, and maps what is new; all or nothing.
     fn extend(&self, growth: &mut Growth, to: u64, threads: usize) -> Result<()> {
         let from = self.prepared();
-        let extended = self.try_extend(growth, from, to, threads);
-        extended.map_err(|source| {
+        let extended = self
+            .try_extend(growth, from, to, threads)
+            .map_err(|source| self.no_room(to - from, source))
+            .and_then(|()| match self.sharing {
+                // A superblock is durable as soon as it is stored, and must not name what a power cut takes back.
+                Sharing::Synchronous => self.file.sync(),
+                _ => Ok(()),
+            });
+        extended.inspect_err(|_| {
             // No one has been told of the new range. Should this fail, the file stays longer
             // than its superblock says, which does no harm.
             let _ = self.put_out_of_reach(growth, from, to);
             let _ = self.file.set_len(from);
-            self.no_room(to - from, source)
         })?;
         growth.unsynced = true;
         self.mapped.store(to, Ordering::Release);

@@ -10,13 +10,14 @@
 //! insertion.)
 
 use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
 
 use crate::Result;
 use crate::layout::bucket::{SLOT_WORDS_BYTES, SlotAddr};
 use crate::layout::{BUSY, EMPTY, KeyClass, KeyHash, RecordWord};
 use crate::pm::Medium;
 use crate::sync::{Ordering, fence, pause};
-use crate::table::key::{Bucket, ProbeKey, ROUNDS};
+use crate::table::key::{Bucket, ProbeKey, ROUNDS, reserved_bucket_at};
 use crate::table::probe::Walk;
 use crate::table::probe_hint::ProbeHint;
 use crate::table::record::Content;
@@ -31,6 +32,10 @@ pub(crate) const HOME_EMPTY_SLOTS_MIN: u32 = 2;
 /// insert and remove its key all the while do not get there. A slot of a damaged file does, if it
 /// looks like a rival only while the insertion stands there. Each attempt takes a record.
 const LOSSES_MAX: u32 = 1000;
+
+/// How long the slots of a bucket may all be in the hands of others that never come to an end. Those of a damaged
+/// file stay so.
+const BUCKET_WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// What became of an insertion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,6 +112,7 @@ impl<'t, M: Medium> Session<'t, M> {
 
     fn insert_unless_found(&mut self, target: &ProbeKey, content: &Content) -> Result<Inserted> {
         let mut losses = 0;
+        let mut waits_since = None;
         loop {
             let levels = self.levels();
             if self.table.find(target, &mut self.touches).is_some() {
@@ -118,9 +124,19 @@ impl<'t, M: Medium> Session<'t, M> {
             };
             let Some(slot) = self.table.claim(target)? else {
                 self.put_back(content.class, record);
-                if target.reserved.is_some() {
+                if let Some(reserved) = target.reserved {
                     // Another level would be no help. What stands in its one bucket are insertions
                     // and removals of the same key, which others are about to end.
+                    let since: Instant = *waits_since.get_or_insert_with(Instant::now);
+                    if since.elapsed() > BUCKET_WAIT_MAX {
+                        let found = "a bucket full of no items".into();
+                        return Err(self.table.damaged(
+                            "reserved bucket",
+                            reserved_bucket_at(reserved),
+                            found,
+                        ));
+                    }
+                    self.unpin_briefly();
                     pause();
                 } else {
                     self.grow(levels)?;
@@ -287,8 +303,9 @@ impl<M: Medium> Table<M> {
                 }
             }
         }
-        // Only its owner moves a struck-out insertion on, so the flag is still there if it lost.
-        medium.load(mine.record) & RecordWord::COLLIDED == 0
+        // Only its owner moves a struck-out insertion on, so the word is still there if it lost. That of another
+        // one in this slot, which was helped and removed since, names a record that is not this one's.
+        medium.load(mine.record) != tentative.with(RecordWord::COLLIDED).0
     }
 
     fn strike_out(&self, addr: SlotAddr, record: RecordWord) {
@@ -321,11 +338,12 @@ impl<M: Medium> Table<M> {
             if !word.is_tentative() || !self.is_shown(other, target) {
                 return Walk::Next;
             }
-            if other.state < addr.state {
+            if other.state < addr.state && self.record_in_bounds(word) {
                 found = Rivals::Earlier(other, word);
                 return Walk::Stop;
             }
-            // If we are decided already, the later one must not suffer for it.
+            // If we are decided already, the later one must not suffer for it. A damaged file may have one that names no
+            // record: nobody helps it.
             if self.medium.load(addr.record) != record.0 {
                 return Walk::Stop;
             }

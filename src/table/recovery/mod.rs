@@ -304,7 +304,9 @@ impl<M: Medium> Table<M> {
             .find(|&index| word(index) != 0)
             .map_or(0, |index| {
                 (index as u64 + 1) * 64 - u64::from(word(index).leading_zeros())
-            });
+            })
+            // Parts of what was taken may have been given up: whoever takes the table back has holes there.
+            .max(self.arena.high_water(class));
         self.arena.set_high_water(class, high_water);
         let extents = self.arena.extents();
         let rebuild = |word_index: usize| {

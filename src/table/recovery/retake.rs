@@ -52,3 +52,6 @@ impl<M: Medium> Table<M> {
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

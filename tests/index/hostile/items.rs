@@ -1,8 +1,9 @@
 //! Slots that say what no slot says.
 
+use gphash::Error;
 use gphash::layout::{BUSY, DATA_START, PAGE, RESERVED_BUCKETS, RecordWord};
 
-use crate::file::Hostile;
+use crate::file::{Hostile, Table, folder, options};
 
 /// Offsets of records that there are not, or that belong to others.
 fn wrong_records(file: &Hostile) -> Vec<(&'static str, u64)> {
@@ -141,6 +142,23 @@ fn slots_that_are_never_free() {
             _ => file.unclean().attack(&unclean).unwrap(),
         }
     }
+}
+
+/// Nobody is about to empty them.
+#[test]
+fn reserved_bucket_that_is_never_free() {
+    let mut file = Hostile::new();
+    let shape = file.shape();
+    for slot in 0..shape.slots {
+        file.put(shape.slot_addr(RESERVED_BUCKETS, slot).state, BUSY);
+    }
+    let folder = folder();
+    let index = Table::open(file.write(folder.path()), &options()).unwrap();
+    let refused = index.insert_one(&0, &1).unwrap_err();
+    assert!(matches!(refused, Error::Damaged { .. }), "{refused}");
+    index.insert_one(&5000, &1).unwrap();
+    index.sync().unwrap();
+    assert_eq!(index.get_one(&5000).unwrap(), Some(1));
 }
 
 #[test]

@@ -62,3 +62,54 @@ fn insertions_beside_removals_leave_one_copy() {
         );
     }
 }
+
+/// Others help an insertion to its end, remove what it has inserted, and are struck out in its slot before it looks.
+#[test]
+fn insertion_is_not_taken_for_another_one_in_its_slot() {
+    let shape = Shape::new(8, 8, 4, 2, 2).unwrap();
+    let memory = Simulated::new(DATA_START, 1 << 24);
+    let table = Table::create(memory, shape, 1, Path::new("memory")).unwrap();
+    let key = 7u64.to_ne_bytes();
+    let target = table.target(&key);
+    let slot = table.claim(&target).unwrap().unwrap();
+    let mut session = table.session();
+    let [record, other] = [(); 2].map(|()| session.allocate(0).unwrap());
+    let tentative = |record| RecordWord::member(target.word, record).with(RecordWord::TENTATIVE);
+    let put = |word: RecordWord| {
+        table.medium.store(slot.addr.record, word.0);
+        table.medium.store(slot.addr.state, target.word);
+        slot.show(&target);
+    };
+    let mine = tentative(record);
+    for (found, is_won) in [
+        (mine, true),
+        (mine.with(0), true),
+        (mine.with(RecordWord::COLLIDED), false),
+        (tentative(other).with(RecordWord::COLLIDED), true),
+        (RecordWord::NONE, true),
+    ] {
+        put(found);
+        assert_eq!(table.decide(&target, slot.addr, mine), is_won, "{found:?}");
+    }
+}
+
+/// A file that is believed may hold what no crash leaves.
+#[test]
+fn rival_that_names_no_record_is_not_helped() {
+    let shape = Shape::new(8, 8, 4, 2, 2).unwrap();
+    let memory = Simulated::new(DATA_START, 1 << 24);
+    let table = Table::create(memory, shape, 1, Path::new("memory")).unwrap();
+    let key = 7u64.to_ne_bytes();
+    let target = table.target(&key);
+    let slot = table.claim(&target).unwrap().unwrap();
+    let beyond = RecordWord::member(target.word, table.medium.len());
+    let rival = beyond.with(RecordWord::TENTATIVE);
+    table.medium.store(slot.addr.record, rival.0);
+    table.medium.store(slot.addr.state, target.word);
+    slot.show(&target);
+    let hint = ProbeHint::of(&table, &target);
+    let inserted = (table.session()).insert(&target, &hint, &Content::fixed(&key));
+    assert_eq!(inserted.unwrap(), Inserted::New);
+    let found = table.find(&target, &mut 0).unwrap();
+    assert!(found.addr != slot.addr && table.record_in_bounds(found.record));
+}
