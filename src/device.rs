@@ -93,11 +93,12 @@ pub struct Stream<'s> {
 }
 
 impl Stream<'_> {
-    /// The stream with this handle (`CUstream`); null is the legacy default stream.
+    /// The stream with this handle (`CUstream`); null is the legacy default stream, and `CU_STREAM_PER_THREAD` that of
+    /// the thread that calls.
     ///
     /// # Safety
     /// It must be a stream of the primary context of the device that it is used on, for as long as this
-    /// lives.
+    /// lives, and until the lookups on it are done.
     pub const unsafe fn from_raw(handle: *mut c_void) -> Self {
         Self {
             handle,

@@ -654,9 +654,14 @@ impl<K: Pod, V: Pod> Index<K, V> {
         }
         self.table.opener().check(self.table.path())?;
         self.maintainer.stop();
-        self.backend.detach(&self.table)?;
+        let detached = self.backend.detach(&self.table);
+        if let Err(Error::Gpu { .. }) = detached {
+            return detached;
+        }
         self.table.begin_last_version();
-        self.table.close()
+        self.table.close()?;
+        // Lookups may have met damage, of which nobody was told.
+        detached
     }
 }
 

@@ -192,7 +192,7 @@ impl CudaEngine {
     /// Adds what lookups have done that no call has waited for to the table's statistics.
     ///
     /// # Errors
-    /// [`Error::Gpu`](crate::Error::Gpu), and [`Error::Damaged`](crate::Error::Damaged) if they met damage.
+    /// [`Error::Gpu`](crate::Error::Gpu).
     pub(crate) fn count_lookups(&self, table: &Table<Mapping>) -> Result<()> {
         self.service.serve(table, |server| match server {
             Server::Host(_) => Ok(()),

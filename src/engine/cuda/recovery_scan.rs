@@ -46,6 +46,21 @@ impl CudaEngine {
             return Ok(None);
         }
         let _entered = self.service.device().enter()?;
+        // No page goes back to the file system between here and the attaching.
+        table.set_pinned(true);
+        let scanned = self.scan_pinned(table, reachable);
+        if !matches!(scanned, Ok(Some(_))) {
+            self.prepared = None;
+            table.set_pinned(false);
+        }
+        scanned
+    }
+
+    fn scan_pinned(
+        &mut self,
+        table: &Table<Mapping>,
+        reachable: &ReachableRecords,
+    ) -> Result<Option<Findings>> {
         let options = self.service.options();
         let Prepared {
             kernels,

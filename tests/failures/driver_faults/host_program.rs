@@ -4,7 +4,9 @@ use std::ffi::c_void;
 use std::path::Path;
 
 use gphash::device::{DeviceSlice, DeviceSliceMut, Stream};
-use gphash::{Engine, Index, Options};
+use gphash::layout::bucket::SlotAddr;
+use gphash::layout::{RecordWord, Superblock};
+use gphash::{Engine, Error, Index, Options};
 
 use crate::alone;
 use crate::driver::{Driver, Fault};
@@ -259,4 +261,81 @@ fn growth_waits_for_lookups_on_every_stream() {
     index.close().unwrap();
     drop(operands);
     driver.release();
+}
+
+/// What lookups on device slices meet has no call to be told by. It is told once, and keeps no version back.
+#[test]
+fn damage_that_a_lookup_meets_is_told_once() {
+    let _alone = alone();
+    let driver = Driver::get();
+    driver.arm(Fault::NEVER);
+    driver.retain();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("index");
+    create(&path).close().unwrap();
+    // The record of key 2 is in the superblock.
+    let mut bytes = std::fs::read(&path).unwrap();
+    let superblock = Superblock::parse(&bytes, bytes.len() as u64, &path).unwrap();
+    let shape = superblock.shape(&path).unwrap();
+    let slots = (superblock.bottom_level..=superblock.top_level).flat_map(|level| {
+        let start = superblock.level_directory[level as usize];
+        let buckets = (0..1 << level).map(move |nth| start + nth * shape.bucket_size);
+        buckets
+            .flat_map(move |bucket| (0..shape.slots).map(move |nth| shape.slot_addr(bucket, nth)))
+    });
+    let word = |bytes: &[u8], at: u64| {
+        u64::from_le_bytes(
+            bytes[usize::try_from(at).unwrap()..][..8]
+                .try_into()
+                .unwrap(),
+        )
+    };
+    let found = |slot: &SlotAddr| word(&bytes, slot.state) == 2;
+    let at = usize::try_from(slots.into_iter().find(found).unwrap().record).unwrap();
+    bytes[at..at + 8].copy_from_slice(&RecordWord::member(2, 8).0.to_le_bytes());
+    std::fs::write(&path, &bytes).unwrap();
+    for (nth, is_synced) in [(0, true), (1, false)] {
+        let index = Index::<u64, u64>::open(&path, &options()).unwrap();
+        let operands = Operands::new(driver, [1, 2, 3], [7, 8, 9]);
+        let (on, keys) = (stream(driver.stream()), operands.keys());
+        (index.get_device(on, keys, operands.values_mut(), operands.answers())).unwrap();
+        index.update_one(&3, &(31 + nth)).unwrap();
+        let is_damage = |error: Error| matches!(error, Error::Damaged { .. });
+        if is_synced {
+            assert!(is_damage(index.sync().unwrap_err()));
+            index.sync().unwrap();
+            index.close().unwrap();
+        } else {
+            assert!(is_damage(index.close().unwrap_err()));
+        }
+        let index = Index::<u64, u64>::open(&path, &Options::new()).unwrap();
+        assert!(index.recovery().clean);
+        assert_eq!(index.get_one(&3).unwrap(), Some(31 + nth));
+        index.close().unwrap();
+    }
+    driver.release();
+}
+
+/// What goes back to the file system while a device has the file's pages would stay with the device, and be another
+/// page than the file's.
+#[test]
+fn free_room_of_a_killed_file_stays_while_a_device_has_it() {
+    let _alone = alone();
+    Driver::get().arm(Fault::NEVER);
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let (path, killed) = (folder.path().join("index"), folder.path().join("killed"));
+    let index = Index::<u64, [u64; 128]>::create(&path, &Options::new()).unwrap();
+    let keys: Vec<u64> = (1..5000).collect();
+    index.insert(&keys, &vec![[7; 128]; keys.len()]).unwrap();
+    index.remove(&keys[100..]).unwrap();
+    index.compact(&|_| {}).unwrap();
+    std::fs::copy(&path, &killed).unwrap();
+    let index = Index::<u64, [u64; 128]>::open(&killed, &options()).unwrap();
+    assert!(!index.recovery().clean);
+    let stats = index.stats();
+    assert!(stats.free_bytes > 1 << 20, "{stats:?}");
+    assert_eq!(stats.free_bytes_held, stats.free_bytes);
+    index.insert(&keys[100..200], &[[8; 128]; 100]).unwrap();
+    assert_eq!(index.get_one(&keys[100]).unwrap(), Some([8; 128]));
+    index.close().unwrap();
 }

@@ -97,14 +97,16 @@ impl OrderMemory {
     pub fn view(&mut self, stream: &Stream, len: u32, bins: Bins) -> Result<AddressSortView> {
         let bytes = bins.count as usize * 4;
         if self.bins.len() < bytes {
-            self.bins.reserve(bytes)?;
-            self.starts.reserve(bytes)?;
-            self.sums.reserve((MOST_CHUNKS + 1) as usize * 4)?;
-            for counts in [&self.bins, &self.sums] {
+            let bins = DeviceMemory::new(bytes)?;
+            let starts = DeviceMemory::new(bytes)?;
+            let sums = DeviceMemory::new((MOST_CHUNKS + 1) as usize * 4)?;
+            for counts in [&bins, &sums] {
                 // SAFETY: the block is as long. From here on whoever has counted into it leaves
                 // it zero.
                 unsafe { fill(stream, counts.address(), 0, counts.len())? };
             }
+            // All of them, or none.
+            (self.bins, self.starts, self.sums) = (bins, starts, sums);
         }
         let positions = u64::from(len);
         self.block.reserve(len as usize * 16)?;

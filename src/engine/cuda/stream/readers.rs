@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::thread::ThreadId;
 
 use parking_lot::Mutex;
 
@@ -20,7 +21,19 @@ const REMEMBERED_STREAMS_MAX: usize = 64;
 
 /// The streams that lookups were put on.
 #[derive(Default)]
-pub struct Readers(Mutex<HashMap<usize, Arc<Mutex<Reader>>>>);
+pub struct Readers(Mutex<HashMap<StreamName, Arc<Mutex<Reader>>>>);
+
+/// A handle, and the thread whose stream it is if each thread has one of that handle.
+type StreamName = (usize, Option<ThreadId>);
+
+/// `CU_STREAM_PER_THREAD`.
+const STREAM_OF_THE_THREAD: usize = 2;
+
+fn name(stream: &Stream) -> StreamName {
+    let handle = stream.handle() as usize;
+    let is_of_thread = handle == STREAM_OF_THE_THREAD;
+    (handle, is_of_thread.then(|| std::thread::current().id()))
+}
 
 /// One stream: the end of its last lookup, and memory that its lookups use one after another.
 pub struct Reader {
@@ -40,7 +53,7 @@ impl Readers {
             // One that was handed out is about to be put lookups on, and is not done.
             readers.retain(|_, reader| Arc::strong_count(reader) > 1 || !reader.lock().is_done());
         }
-        if let Some(reader) = readers.get(&(stream.handle() as usize)) {
+        if let Some(reader) = readers.get(&name(stream)) {
             return Ok(Arc::clone(reader));
         }
         let end = Event::new()?;
@@ -50,7 +63,7 @@ impl Readers {
             order,
             graphs: Graphs::default(),
         }));
-        readers.insert(stream.handle() as usize, Arc::clone(&reader));
+        readers.insert(name(stream), Arc::clone(&reader));
         Ok(reader)
     }
 

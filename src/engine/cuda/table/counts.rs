@@ -15,6 +15,9 @@ pub const WHOLE: u32 = 1 << 10;
 
 impl DeviceTable {
     /// Adds what lookups have done that no call has waited for to the statistics of the table.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`](crate::Error::Gpu).
     pub fn count_lookups(&self, table: &Table<Mapping>) -> Result<()> {
         let batch_stream = self.batch_stream()?;
         let mut totals = Counters::default();
@@ -33,7 +36,19 @@ impl DeviceTable {
             totals.cache_hits - counted.cache_hits,
         );
         *counted = totals;
-        check_damage(table, &totals)
+        Ok(())
+    }
+
+    /// Tells of the damage that counted lookups have met, once.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`](crate::Error::Damaged) if there is some that nobody was told of.
+    pub fn tell_damage(&self, table: &Table<Mapping>) -> Result<()> {
+        let counted = self.counted.lock();
+        if self.told.swap(counted.damaged, Ordering::Relaxed) == counted.damaged {
+            return Ok(());
+        }
+        check_damage(table, &counted)
     }
 
     /// Notes which share of the lookups to come will read the file.

@@ -11,7 +11,8 @@ impl DeviceTable {
     /// Publishes a version, in one checkpoint where the domain has them.
     ///
     /// # Errors
-    /// [`Error::Gpu`](crate::Error::Gpu), and those of [`Table::publish`].
+    /// [`Error::Gpu`](crate::Error::Gpu), and those of [`Table::publish`]. [`Error::Damaged`](crate::Error::Damaged) if
+    /// lookups have met damage; the version is published none the less.
     pub fn sync(&self, table: &Table<Mapping>) -> Result<()> {
         // The writer's lock keeps the GPU's stores away from the checkpoint.
         let mut writer = self.writer()?;
@@ -20,7 +21,8 @@ impl DeviceTable {
             .save_dirty()?;
         self.give(batch_stream);
         self.count_lookups(table)?;
-        table.publish()
+        table.publish()?;
+        self.tell_damage(table)
     }
 }
 

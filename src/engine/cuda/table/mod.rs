@@ -69,6 +69,8 @@ pub struct DeviceTable {
     pub lookup_counters: DeviceMemory,
     /// How much of it has been counted.
     counted: Mutex<Counters>,
+    /// The damage that callers were told of.
+    told: AtomicU64,
     /// Length from which on a batch is put in the order of the offsets it touches.
     pub ordered_from: AtomicU32,
     /// Batches launched.
@@ -129,6 +131,7 @@ impl DeviceTable {
             readers: Readers::default(),
             lookup_counters: DeviceMemory::new(size_of::<Counters>())?,
             counted: Mutex::default(),
+            told: AtomicU64::new(0),
             ordered_from: AtomicU32::new(u32::MAX),
             launches: AtomicU32::new(0),
             changes: AtomicU64::new(0),
@@ -238,10 +241,7 @@ impl DeviceTable {
         let mut writer = self.writer()?;
         let mut batch_stream = self.batch_stream()?;
         self.readers.wait();
-        let counted = match self.count_lookups(table) {
-            Err(error @ Error::Gpu { .. }) => return Err(error),
-            counted => counted,
-        };
+        self.count_lookups(table)?;
         let mut exclusive = self.exclusive(table, &mut writer, &mut batch_stream);
         let drained = match exclusive.finish_draining() {
             Err(error @ Error::Gpu { .. }) => return Err(error),
@@ -254,7 +254,7 @@ impl DeviceTable {
         writer.record_pool.hand_back(table, &batch_stream.stream)?;
         // What the GPU could not empty is not for the host, which has not followed its changes.
         table.set_drained_by_engine(drained.is_err());
-        counted
+        self.tell_damage(table)
     }
 
     /// Gives up all that is on the device, once it is done with it, and gives the threads that have

@@ -101,12 +101,12 @@ impl Changes<'_> {
                 self.take(range)?;
             }
             let part = &mut self.in_flight[0];
-            part.launched = true;
             let mut exclusive =
                 device_table.exclusive(table, &mut self.writer, &mut part.batch_stream);
             // SAFETY: the operands are buffers of the part's stream, which reuses them for no other
             // batch before this one has ended, and frees them only after a wait.
             let batch = unsafe { exclusive.begin_write(verb, operands)? };
+            part.launched = true;
             // The values of the next part are written while this one is executed.
             let next = (self.in_flight.len() > 1).then(|| self.stage(1));
             let batch_stream = &mut self.in_flight[0].batch_stream;
