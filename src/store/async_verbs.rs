@@ -144,7 +144,7 @@ impl Store {
             callback(outcome);
         });
         let bytes = requests.iter().map(Request::bytes).sum::<usize>();
-        let partition = self.partition_of(&requests);
+        let partition = (self.partition_of(&requests)).filter(|_| !partitions.has_async());
         let work = Work::Batch(requests, None);
         let refused = match partition {
             Some(partition) => {
@@ -163,10 +163,11 @@ impl Store {
 
     /// Gives a key a value without waiting. `callback` is called with the outcome by a thread of the
     /// store, which does nothing else meanwhile: it should be short. It may call the store; a panic of
-    /// it is logged. Requests of one thread are executed in their order if their keys are in one
-    /// [partition](super::StoreOptions::partitions). While 64 MiB of them wait there, this call waits, too, but not in a
-    /// callback; or it [fails](super::StoreOptions::when_full). They wait until their callbacks are about to be called. So a
-    /// callback should not wait for a thread that calls this. What is refused is told before this returns.
+    /// it is logged. Asynchronous requests of one thread are executed in their order if their keys are in one
+    /// [partition](super::StoreOptions::partitions), or some of them of the same batch. While 64 MiB of them wait there, this
+    /// call waits, too, but not in a callback; or it [fails](super::StoreOptions::when_full). They wait until their callbacks
+    /// are about to be called; what they answer is not counted. So a callback should not wait for a thread that calls
+    /// this. What is refused is told before this returns.
     ///
     /// # Examples
     /// ```
@@ -262,7 +263,7 @@ impl Store {
     }
 
     /// The value of a key, without waiting: see [`put_async`](Self::put_async). It sees what the same thread has asked
-    /// for before.
+    /// for before of that key. Many of them at once need memory for all their values.
     ///
     /// # Errors
     /// Those of [`get`](Self::get) and of [`put_async`](Self::put_async) are the callback's.

@@ -586,7 +586,7 @@ impl StoreOptions {
             file_bytes,
             value_bytes_min: self.value_file_threshold,
             value_file_bytes: VALUE_FILE_FILES * file_bytes,
-            level_bytes: LEVEL_BUDGETS * budget,
+            level_bytes: LEVEL_BUDGETS.saturating_mul(budget),
             threads: 1,
             pool: Arc::clone(&shared.compaction),
             gpu: Arc::clone(&shared.gpu_compaction),

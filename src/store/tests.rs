@@ -1,6 +1,8 @@
 //! What the store's own tests share.
 
-use super::StoreOptions;
+use std::time::Duration;
+
+use super::{Request, Store, StoreOptions};
 
 /// Options of a store. With `GPHASH_TEST_COMPACTION=drawn` a GPU, if there is one, does half of the parts of its
 /// compactions.
@@ -19,4 +21,39 @@ pub fn seed() -> u64 {
     };
     println!("GPHASH_TEST_SEED={seed}");
     seed
+}
+
+/// One of them waits for a partition that the others do not need.
+#[test]
+fn asynchronous_requests_keep_their_order_across_partitions() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path(), &options().partitions(2)).unwrap();
+    let partitions = store.partitions();
+    let of = |number: usize| {
+        let mut keys = (0..=u8::MAX).map(|key| vec![key]);
+        keys.find(|key| partitions.number_of(key) == number)
+            .unwrap()
+    };
+    let put = |number| Request::Put {
+        key: of(number),
+        value: "first".into(),
+    };
+    let second = &partitions.all()[1];
+    let held = second.queue.hold(second);
+    let (sender, answers) = std::sync::mpsc::channel();
+    let (done, also_done) = (sender.clone(), sender.clone());
+    store.execute_async(vec![put(0), put(1)], move |answer| {
+        done.send(answer.map(|_| None)).unwrap();
+    });
+    store.put_async(of(0), "then", move |answer| {
+        also_done.send(answer.map(|()| None)).unwrap();
+    });
+    store.get_async(of(0), move |answer| sender.send(answer).unwrap());
+    // Nothing is known to come before the batch.
+    assert!(answers.recv_timeout(Duration::from_millis(50)).is_err());
+    drop(held);
+    let answers: Vec<_> = answers.iter().map(Result::unwrap).collect();
+    assert_eq!(answers, [None, None, Some(b"then".to_vec())]);
+    assert_eq!(store.get(&of(0)).unwrap(), Some(b"then".to_vec()));
+    assert_eq!(store.get(&of(1)).unwrap(), Some(b"first".to_vec()));
 }

@@ -386,7 +386,15 @@ fn full_queue_refuses_who_may_not_wait() {
         let store = Store::open(folder.path(), &options).unwrap();
         // The thread that makes room waits in a callback.
         let (sender, released) = mpsc::channel::<()>();
-        store.put_async("first", "", move |_| released.recv().unwrap());
+        let store = Arc::new(store);
+        let called = Arc::clone(&store);
+        let (told, in_callback) = mpsc::channel();
+        store.put_async("first", "", move |_| {
+            released.recv().unwrap();
+            called.put_async("of a callback", "", move |result| {
+                told.send(result).unwrap()
+            });
+        });
         while store.get(b"first").unwrap().is_none() {
             std::thread::yield_now();
         }
@@ -411,6 +419,8 @@ fn full_queue_refuses_who_may_not_wait() {
         for outcome in &accepted {
             outcome.recv().unwrap().unwrap();
         }
+        let in_callback = in_callback.recv().unwrap();
+        assert!(matches!(in_callback, Err(Error::QueueFull { .. })));
         block_on(store.put_future("last", "")).unwrap();
         assert_eq!(store.iter().count(), accepted.len() + 3);
     });

@@ -34,6 +34,9 @@ const BATCH_ITEMS: usize = 4096;
 /// Bytes of a value where sizes do not drift.
 const VALUE_BYTES: usize = 2048;
 
+/// Bytes of a long value.
+const LONG_BYTES: usize = 512 << 10;
+
 /// Sizes of values that come one after the other, up and down.
 const DRIFTING_BYTES: [usize; 6] = [100, 700, 5_000, 64 << 10, 2_500, 300];
 
@@ -149,6 +152,24 @@ fn read_much(store: &Store) {
     }
 }
 
+/// Reads long values below the index again and again, which come up into it.
+fn read_again(store: &Store) {
+    let items = 4 * budget() / LONG_BYTES;
+    put_round(store, items, 1, LONG_BYTES);
+    for round in 0..4 {
+        std::thread::scope(|scope| {
+            for first in 0..4 {
+                scope.spawn(move || {
+                    for nth in (first..items).step_by(4) {
+                        let found = store.get(&key(nth)).unwrap();
+                        assert!(found == Some(value(nth, 1, LONG_BYTES)), "{round}: {nth}");
+                    }
+                });
+            }
+        });
+    }
+}
+
 /// Fills the log, and dies.
 fn die(store: &Store) -> ! {
     for round in 0..LOGGED_ROUNDS {
@@ -188,6 +209,7 @@ fn run(scenario: &str, store: &Store) {
         "iterator" => hold_iterator(store),
         "transaction" => hold_transaction(store),
         "reads" => read_much(store),
+        "reads again" => read_again(store),
         scenario => panic!("there is no scenario {scenario}"),
     }
 }
@@ -255,6 +277,11 @@ fn held_transaction_stays_below_the_bound() {
 #[test]
 fn transaction_that_reads_much_stays_below_the_bound() {
     check("reads");
+}
+
+#[test]
+fn values_that_are_read_again_stay_below_the_bound() {
+    check("reads again");
 }
 
 #[test]

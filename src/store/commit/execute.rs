@@ -3,6 +3,7 @@
 //! each read has found the one before it. So every answer is that of one request after the other, in
 //! the order of their arrival.
 
+use std::collections::HashMap;
 use std::ops::Range;
 
 use fixedbitset::FixedBitSet;
@@ -40,7 +41,7 @@ pub struct Execution<'r, K: Fn(u32) -> &'r [u8]> {
 enum Outcome {
     /// A merge has made this value.
     Merged(Vec<u8>),
-    /// The condition of a write held.
+    /// The condition of a write held; or a merge has made a value that nobody asks for.
     Met,
     /// Nothing was changed, and this is the answer.
     Refused(Response),
@@ -163,7 +164,11 @@ impl<'r, K: Fn(u32) -> &'r [u8] + Sync> Execution<'r, K> {
         tiers.get_many(&keys, PARALLEL_REQUESTS_MIN, |nth, value| {
             bases[asked[nth]] = Some(value);
         })?;
-        let run = |nth: usize| self.outcomes_of_key(runs[nth], bases[nth].as_deref(), operator);
+        let reads = self.reads_of(&runs);
+        let run = |nth: usize| {
+            let reads = reads.get(self.key(&runs[nth][0])).map(Vec::as_slice);
+            self.outcomes_of_key(runs[nth], bases[nth].as_deref(), reads, operator)
+        };
         let made: Vec<_> = match runs.len() {
             PARALLEL_REQUESTS_MIN.. => parallel::collect(runs.len(), 1, run),
             len => (0..len).map(run).collect(),
@@ -177,13 +182,37 @@ impl<'r, K: Fn(u32) -> &'r [u8] + Sync> Execution<'r, K> {
         Ok(())
     }
 
-    /// What becomes of the read-modify-writes among the writes of one key, which had the value `base` before.
+    /// The positions of the gets of each key with several writes.
+    fn reads_of(&self, runs: &[&[KeyWrite]]) -> HashMap<&'r [u8], Vec<u32>> {
+        let several = runs.iter().filter(|run| run.len() > 1);
+        let mut reads: HashMap<_, _> = several.map(|run| (self.key(&run[0]), Vec::new())).collect();
+        if !reads.is_empty() {
+            let gets = (0..self.requests.len()).filter(|&nth| self.requests.is_get(nth));
+            for nth in gets {
+                if let Some(reads) = reads.get_mut(self.requests.key(nth)) {
+                    reads.push(position(nth));
+                }
+            }
+        }
+        reads
+    }
+
+    /// What becomes of the read-modify-writes among the writes of one key, which had the value `base` before. Of values
+    /// that others have replaced those alone are kept which a swap or one of the `reads` is answered by: merges into a
+    /// long value would else take its length each.
     fn outcomes_of_key(
         &self,
         run: &[KeyWrite],
         base: Value,
+        reads: Option<&[u32]>,
         operator: Option<&dyn MergeOperator>,
     ) -> Vec<Option<Outcome>> {
+        let is_read = |from: u32, to: u32| {
+            reads.is_none_or(|reads| {
+                let next = reads.partition_point(|&at| at < from);
+                reads.get(next).is_some_and(|&at| at < to)
+            })
+        };
         let mut made: Vec<Option<Outcome>> = Vec::with_capacity(run.len());
         // The last one that has changed the key.
         let mut newest: Option<usize> = None;
@@ -195,7 +224,14 @@ impl<'r, K: Fn(u32) -> &'r [u8] + Sync> Execution<'r, K> {
             let request = self.request(version);
             let outcome = Outcome::of(request, before, operator);
             if written(request, outcome.as_ref()).is_some() {
-                newest = Some(nth);
+                let replaced = newest.replace(nth);
+                let is_swap = matches!(request, RequestRef::Swap { .. });
+                if let Some(replaced) = replaced.filter(|_| !is_swap)
+                    && let Some(Outcome::Merged(_)) = made[replaced]
+                    && !is_read(run[replaced].position, version.position)
+                {
+                    made[replaced] = Some(Outcome::Met);
+                }
             }
             made.push(outcome);
         }
@@ -459,3 +495,6 @@ impl<'r, K: Fn(u32) -> &'r [u8] + Sync> Execution<'r, K> {
 fn is_shared(requests: usize) -> bool {
     requests >= PARALLEL_REQUESTS_MIN && rayon::current_thread_index().is_some()
 }
+
+#[cfg(test)]
+mod tests;

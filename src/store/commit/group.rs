@@ -73,7 +73,7 @@ impl StoreInner {
             }
             Work::Checkpoint => vec![self.begin_checkpoint().map(|()| Answers::NONE)],
             Work::Evict(leaving) => vec![self.evict(leaving).map(|()| Answers::NONE)],
-            Work::Promote(keys) => vec![self.promote(keys).map(|()| Answers::NONE)],
+            Work::Promote(promotion) => vec![self.promote(promotion).map(|()| Answers::NONE)],
             Work::Hold => vec![Ok(Answers::NONE)],
         }
     }
@@ -113,7 +113,7 @@ impl StoreInner {
         let answers = finished
             .and_then(|()| self.run((&executed, &requests), early, &read_sets(group), false));
         answer_each(&jobs, answers, |nth, job| {
-            self.finish()?;
+            goes_before(self.finish(), || Requests::One(job).only_delete())?;
             self.run_alone(job, &read_sets(&group[nth..=nth]), false)
         })
     }

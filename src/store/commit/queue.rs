@@ -28,6 +28,7 @@ use crate::store::columns::requests::ColumnBatch;
 use crate::store::mvcc::read_set::ReadSet;
 use crate::store::options::WhenFull;
 use crate::store::request::{Request, Response};
+use crate::store::resident::promote::Promotion;
 use crate::{Error, Result};
 
 /// Most requests that are executed together, but for those of a single caller.
@@ -57,8 +58,8 @@ pub enum Work {
     Checkpoint,
     /// Items that are in a file now leave the table, if they still have these stamps.
     Evict(LeavingItems),
-    /// Items of these keys come up into the table.
-    Promote(Vec<Vec<u8>>),
+    /// Items come up into the table.
+    Promote(Promotion),
     /// Nothing: whoever waits for it [holds](Queue::hold) the queue then.
     Hold,
 }
@@ -75,7 +76,7 @@ impl Work {
             // The pages that have changed may be many.
             Self::Checkpoint => usize::MAX,
             Self::Evict(leaving) => leaving.count(),
-            Self::Promote(keys) => keys.len(),
+            Self::Promote(promotion) => promotion.len(),
             Self::Hold => 0,
         }
     }
@@ -310,6 +311,8 @@ pub struct Queue {
     state: Mutex<QueueInner>,
     /// Leads where nobody waits, and calls the callbacks.
     server: Worker,
+    /// There is no thread for it.
+    lacks_server: AtomicBool,
     /// Nobody leads, or something finished.
     changed: Condvar,
     /// There is room for asynchronous requests.
@@ -348,6 +351,7 @@ impl Queue {
         Self {
             state: Mutex::default(),
             server: Worker::new("gphash-store-queue"),
+            lacks_server: AtomicBool::new(false),
             changed: Condvar::new(),
             room: Condvar::new(),
             stalls: StallRecorder::new(StallReason::Queue),
@@ -391,7 +395,9 @@ impl Queue {
         if is_idle && !(self.is_shared && work.is_long()) {
             state.led = true;
             drop(state);
-            return self.run_now(work, split, leader);
+            let done = self.run_now(work, split, leader);
+            self.serve_if_nobody_does(leader);
+            return done;
         }
         let ticket = self.enqueue(state, work, split, leader);
         loop {
@@ -399,6 +405,23 @@ impl Queue {
                 return (outcome.work, outcome.answer);
             }
             self.run_next_group(leader);
+            self.serve_if_nobody_does(leader);
+        }
+    }
+
+    /// Serves where there is no thread to be had that does.
+    fn serve_if_nobody_does(&self, leader: &impl Leader) {
+        if self.lacks_server.load(Ordering::Relaxed)
+            && self.lacks_server.swap(false, Ordering::Relaxed)
+        {
+            self.serve(leader);
+        }
+    }
+
+    fn call_server(&self) {
+        if let Err(error) = self.server.call() {
+            tracing::warn!(%error, "callers do what asynchronous requests ask for");
+            self.lacks_server.store(true, Ordering::Relaxed);
         }
     }
 
@@ -461,16 +484,21 @@ impl Queue {
         let mut _stall = None;
         let mut state = self.state.lock();
         let is_full = |state: &mut QueueInner| state.bytes > ASYNC_BYTES_MAX;
-        if is_full(&mut state) && !user_code::is_callback() {
-            if leader.when_full() == WhenFull::Refuse {
-                let error = Error::QueueFull {
-                    waiting: state.bytes as u64,
-                    limit: ASYNC_BYTES_MAX as u64,
-                };
-                return Err((callback, error));
+        if is_full(&mut state) {
+            match leader.when_full() {
+                WhenFull::Refuse => {
+                    let error = Error::QueueFull {
+                        waiting: state.bytes as u64,
+                        limit: ASYNC_BYTES_MAX as u64,
+                    };
+                    return Err((callback, error));
+                }
+                WhenFull::Wait if user_code::is_callback() => {}
+                WhenFull::Wait => {
+                    let wait = || self.room.wait_while(&mut state, is_full);
+                    _stall = Some(self.stalls.measure(wait).1);
+                }
             }
-            let wait = || self.room.wait_while(&mut state, is_full);
-            _stall = Some(self.stalls.measure(wait).1);
         }
         state.bytes += bytes;
         state.waiting.push_back(Job {
@@ -506,7 +534,7 @@ impl Queue {
                 let is_left = !state.waiting.is_empty();
                 drop(state);
                 if is_left {
-                    self.server.call_if_possible();
+                    self.call_server();
                 }
             }
         }
@@ -575,7 +603,7 @@ impl Queue {
         }
         if !state.finished.is_empty() {
             self.changed.notify_all();
-            self.server.call_if_possible();
+            self.call_server();
         }
         (state, outcomes)
     }

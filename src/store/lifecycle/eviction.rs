@@ -156,10 +156,12 @@ impl Partition {
     fn keep_within(self: &Arc<Self>, eviction: &Eviction, have_waited: bool) -> Result<()> {
         let state = &self.state;
         let promotable = state.tiers.take_promotable();
-        if !promotable.is_empty()
-            && let Err(error) = self.submit(Work::Promote(promotable))
-        {
-            tracing::warn!(%error, "items that are read again stay below the index");
+        if !promotable.is_empty() {
+            let promoted = (state.read_promotion(promotable))
+                .and_then(|promotion| self.submit(Work::Promote(promotion)));
+            if let Err(error) = promoted {
+                tracing::warn!(%error, "items that are read again stay below the index");
+            }
         }
         let begin = || state.begin_eviction();
         eviction.make_room(have_waited, begin, |leaving| self.evict(leaving))

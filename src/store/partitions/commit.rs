@@ -242,7 +242,7 @@ impl Partitions {
         let whole = matches!(works[..], [Work::Whole(_)]);
         let answers = finished.and_then(|()| self.run(&executed, &read_sets(&works), whole));
         answer_each(&jobs, answers, |nth, job| {
-            self.finish(held)?;
+            goes_before(self.finish(held), || Requests::One(job).only_delete())?;
             let read_sets = read_sets(&works[nth..=nth]);
             let job = (job, splits[nth]);
             let mut answers = self.run(&[job], &read_sets, whole)?;

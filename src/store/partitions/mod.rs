@@ -48,6 +48,8 @@ pub struct Partitions {
     route: Route,
     /// Of what changes several.
     queue: Queue,
+    /// Held once more for each asynchronous request in it.
+    under_way: Arc<()>,
     /// Something has changed beside the last long read.
     was_overtaken: AtomicBool,
 }
@@ -78,6 +80,7 @@ impl Partitions {
             all: [first].into_iter().chain(others).collect(),
             route,
             queue: Queue::new(false),
+            under_way: Arc::default(),
             was_overtaken: AtomicBool::new(false),
         });
         Queue::attend(&partitions, |partitions| &partitions.queue);
@@ -199,13 +202,25 @@ impl Partitions {
     pub fn submit_async(
         self: &Arc<Self>,
         work: Work,
-        callback: (Callback, usize),
+        (callback, bytes): (Callback, usize),
     ) -> std::result::Result<(), (Callback, Error)> {
+        let under_way = Arc::clone(&self.under_way);
+        let callback: Callback = Box::new(|answer| {
+            drop(under_way);
+            callback(answer);
+        });
         let split = self.split(work.batch().expect("it has requests"));
         if self.shared().when_full == WhenFull::Wait {
             self.wait_for_room(&split);
         }
+        let callback = (callback, bytes);
         self.queue.submit_async(work, Some(split), callback, self)
+    }
+
+    /// Whether asynchronous requests of several partitions wait or are executed. Those that the same thread asks for
+    /// next come behind them.
+    pub fn has_async(&self) -> bool {
+        Arc::strong_count(&self.under_way) > 1
     }
 
     /// Which partition has which requests of a batch.

@@ -86,6 +86,8 @@ pub struct TieredItems {
     pub access_counts: Option<AccessCounts>,
     /// Keys that were read below the table again and again.
     promotable: Mutex<Vec<Vec<u8>>>,
+    /// Bytes of the longest value that may come up.
+    longest_promoted: AtomicU64,
     /// Brings them up.
     worker: Worker,
     /// Values that were found below the table.
@@ -142,6 +144,7 @@ impl TieredItems {
             spill,
             access_counts: budget.map(AccessCounts::new),
             promotable: Mutex::default(),
+            longest_promoted: AtomicU64::new(u64::MAX),
             worker,
             read_below: AtomicU64::new(0),
             tombstones: Tombstones::default(),
@@ -195,7 +198,8 @@ impl TieredItems {
         self.read_below.fetch_add(1, Ordering::Relaxed);
         let is_revisit =
             |access_counts: &AccessCounts| access_counts.is_revisit(self.table.fingerprint(key));
-        if value.is_some()
+        let longest = self.longest_promoted.load(Ordering::Relaxed);
+        if (value.as_ref()).is_some_and(|value| value.len() as u64 <= longest)
             && self.access_counts.as_ref().is_some_and(is_revisit)
             && let Some(mut promotable) = self.promotable.try_lock()
             && promotable.len() < PROMOTABLE_KEYS_MAX
@@ -209,6 +213,11 @@ impl TieredItems {
     /// Whether there are keys that should come up into the table.
     pub fn has_promotable(&self) -> bool {
         !self.promotable.lock().is_empty()
+    }
+
+    /// Says how long a value may be that comes up into the table.
+    pub fn set_longest_promoted(&self, bytes: u64) {
+        self.longest_promoted.store(bytes, Ordering::Relaxed);
     }
 
     /// Takes the keys that should come up into the table.

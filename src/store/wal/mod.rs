@@ -271,6 +271,11 @@ impl Log {
     ) -> Result<T> {
         let len = record::len(entries);
         let in_blocks = len > IN_MEMORY_RECORD_BYTES_MAX;
+        // What takes long is done beside the writing, or before others have to wait for it.
+        let (beside, made) = match in_blocks {
+            true => (Some(beside), None),
+            false => (None, Some(beside()?)),
+        };
         // Dropped after the locks.
         let mut _stall = None;
         let mut alone = (durably || in_blocks).then(|| self.only_sync());
@@ -294,22 +299,23 @@ impl Log {
         }
         let (first, start, kept) = (tail.next, tail.end, tail.unsynced.len());
         let header = header(len, &tail);
-        let written = match in_blocks {
-            true => tail.write_in_blocks(header, entries, beside),
-            false => beside().and_then(|made| {
+        let written = match beside {
+            Some(beside) => tail.write_in_blocks(header, entries, beside).map(Some),
+            None => {
                 let make_room = |segment: &Segment, at, end, before| {
                     self.store_dir
                         .with_room(room, || segment.make_room(at, end, before, self.extension))
                 };
                 tail.write(header, entries, make_room).map(|()| made)
-            }),
+            }
         };
-        let made = written.inspect_err(|_| {
+        let written = written.inspect_err(|_| {
             tail.unsynced.truncate(kept);
             // A whole record may be there, which the next opening must not find.
             let erased = tail.segment().write(&[0; RECORD_HEADER], start);
             tail.failed |= erased.is_err();
         })?;
+        let made = written.expect("before or beside it");
         tail.end += header.stride().expect("as long as what is in memory");
         tail.next += header.span();
         tail.bytes += tail.end - start;

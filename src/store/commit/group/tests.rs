@@ -1,6 +1,7 @@
 //! Jobs that are executed together, against one after the other.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::*;
 use crate::pool::split::position;
@@ -375,4 +376,50 @@ fn optimistic_read_is_repeated_if_the_key_changed() {
             .read_early(&vec![get("kept"); 1 << 13], false)
             .is_none()
     );
+}
+
+/// A disk that has room for nothing more, once it is full.
+#[derive(Debug, Default)]
+struct Full(std::sync::atomic::AtomicBool);
+
+impl crate::pm::Faults for Full {
+    fn before(&self, _: crate::pm::Call, _: &std::path::Path) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    fn room(&self, _: crate::pm::Call, path: &std::path::Path, from: u64, to: u64) -> u64 {
+        let is_index = path.ends_with("index.gph");
+        match is_index && self.0.load(Ordering::Relaxed) {
+            true => from,
+            false => to,
+        }
+    }
+}
+
+/// Whether it shares its group with others is chance.
+#[test]
+fn deletion_goes_before_what_has_no_room_whoever_is_beside_it() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let disk = Arc::new(Full::default());
+    let options = StoreOptions::new()
+        .capacity(1)
+        .faults(Arc::clone(&disk) as _);
+    let store = Store::open(dir.path(), &options).unwrap();
+    store.put("a", "old").unwrap();
+    let state = store.state();
+    disk.0.store(true, Ordering::Relaxed);
+    leave_unfinished(state, "b", &"long".repeat(8 << 20));
+    assert!(matches!(state.finish(), Err(Error::NoSpace { .. })));
+    let deletion = vec![Request::Delete { key: "a".into() }];
+    let mut group = [
+        Job::of(Work::Batch(vec![put("c", "")], None)),
+        Job::of(Work::Batch(deletion, None)),
+    ];
+    let answers = state.commit_group(&mut group);
+    assert!(matches!(answers[0], Err(Error::NoSpace { .. })));
+    assert!(answers[1].is_ok());
+    assert_eq!(store.get(b"a").unwrap(), None);
+    disk.0.store(false, Ordering::Relaxed);
+    store.put("c", "").unwrap();
+    assert_eq!(store.keys(..).count(), 2);
 }

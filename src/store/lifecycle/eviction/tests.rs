@@ -376,7 +376,8 @@ fn promotion_keeps_newer_values_and_is_logged_once() {
     store.put("a", "new").unwrap();
     store.delete("b").unwrap();
     let all = ["a", "b", "c", "c", "d"].map(|key| key.as_bytes().to_vec());
-    store.core().submit(Work::Promote(all.to_vec())).unwrap();
+    let read = || store.state().read_promotion(all.to_vec()).unwrap();
+    store.core().submit(Work::Promote(read())).unwrap();
     assert_eq!(store.stats().items_promoted, 1);
     let entries = store.state().tiers.spill.version().entries();
     let values = [Some(b"new".to_vec()), None, Some(b"old".to_vec())];
