@@ -1088,8 +1088,8 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "a read-modify-write sees nothing of its batch",
         file: "src/store/commit/execute.rs",
-        find: "                newest = Some(nth);\n",
-        replacement: "",
+        find: "let replaced = newest.replace(nth);",
+        replacement: "let replaced: Option<usize> = None;",
         suite: Suite::Store("read_modify_write"),
     },
     Mutation {
@@ -1328,8 +1328,8 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "an item comes up over a newer one",
         file: "src/store/resident/promote.rs",
-        find: "if self.tiers.table.get(key, |_, _| ())?.is_none()\n                && let",
-        replacement: "if self.tiers.table.get(key, |_, _| ()).is_ok()\n                && let",
+        find: "if self.tiers.table.get(key, |_, _| ())?.is_none() && (is_same || is_newest()?) {",
+        replacement: "if is_same || is_newest()? {",
         suite: Suite::Unit("store::lifecycle::eviction"),
     },
     Mutation {

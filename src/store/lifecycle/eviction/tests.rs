@@ -373,11 +373,13 @@ fn promotion_keeps_newer_values_and_is_logged_once() {
         store.put(key, "old").unwrap();
     }
     evict(&store, |_| {});
-    store.put("a", "new").unwrap();
-    store.delete("b").unwrap();
     let all = ["a", "b", "c", "c", "d"].map(|key| key.as_bytes().to_vec());
     let read = || store.state().read_promotion(all.to_vec()).unwrap();
-    store.core().submit(Work::Promote(read())).unwrap();
+    let (older, newer) = (read(), read());
+    assert_eq!(newer.len(), 3);
+    store.put("a", "new").unwrap();
+    store.delete("b").unwrap();
+    store.core().submit(Work::Promote(newer)).unwrap();
     assert_eq!(store.stats().items_promoted, 1);
     let entries = store.state().tiers.spill.version().entries();
     let values = [Some(b"new".to_vec()), None, Some(b"old".to_vec())];
@@ -387,6 +389,9 @@ fn promotion_keeps_newer_values_and_is_logged_once() {
     // The new value and the tombstone, unless they are compacted already.
     let now = store.state().tiers.spill.version().entries();
     assert!(now <= entries + 2, "{now} entries");
+    // What was read is still below the table, but not what is newest there.
+    store.core().submit(Work::Promote(older)).unwrap();
+    assert_eq!(store.multi_get(&["a", "b", "c"]).unwrap(), values);
 }
 
 /// What a file has is durable, so all that was done before is.
