@@ -506,7 +506,8 @@ impl<K: Pod, V: Pod> Index<K, V> {
 
     /// Gives room back that the index does not need any more: to the file system, and to records of any size.
     /// Records move together, so that whole ranges of the file become free. In `Checkpointed` this takes a checkpoint,
-    /// as [`sync`](Self::sync) does in all domains. `progress` is called now and then.
+    /// as [`sync`](Self::sync) does in all domains. `progress` is called now and then. It must not use the index: while
+    /// the levels shrink, what makes them grow or goes through them waits for this call.
     ///
     /// Batches run beside it, also of other threads, and none waits for more than a slice of it. On the CUDA engine the
     /// CPU executes them meanwhile, those on device slices wait, and all wait while the device lets go of the file and

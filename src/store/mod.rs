@@ -446,7 +446,7 @@ impl Store {
     /// hide. `progress` is called now and then.
     ///
     /// Others may read and change the store meanwhile. What they read for longer than a second stays where it
-    /// is. A crash leaves every item with its value.
+    /// is. `progress` must not use the store, which may wait for this call. A crash leaves every item with its value.
     ///
     /// # Examples
     /// ```

@@ -423,7 +423,7 @@ impl StoreOptions {
 
     /// The length in bytes from which on a value that is evicted goes into a value file, apart from its key (gLSM
     /// §5.5.3). A compaction moves keys, and references to such values: it writes less, and reads of the keys alone are
-    /// faster. A value below the threshold is compressed with its neighbours, and read with them. At most
+    /// faster. A value below the threshold stands in a block with its neighbours, and is read with them. At most
     /// [`MAX_VALUE_FILE_THRESHOLD`](Self::MAX_VALUE_FILE_THRESHOLD).
     ///
     /// The threshold is no part of what the store is: each opening may give another, which holds for what is evicted

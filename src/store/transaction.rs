@@ -233,7 +233,7 @@ impl<'s> Transaction<'s> {
     /// ```
     ///
     /// # Errors
-    /// As [`get`](Self::get) and [`Store::merge`]; the transaction is as it was.
+    /// As [`get`](Self::get) and [`Store::merge`]; the transaction is as it was, but that the key was read.
     pub fn merge(&mut self, key: impl Into<Vec<u8>>, operand: &[u8]) -> Result<()> {
         let key = key.into();
         let store = self.store.clone();

@@ -27,7 +27,7 @@ const SLICE_BYTES_MAX: u64 = 4 << 20;
 /// How long compaction waits for readers, who may keep records for as long as they like.
 const READERS_WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// What is done between two slices, with no lock held: it may rest, and says whether to go on.
+/// What is done between two slices: it may rest, and says whether to go on. While levels shrink, their lock is held.
 pub(crate) type Between<'a> = &'a (dyn Fn(Progress) -> bool + Sync);
 
 /// Goes on at once, and reports the progress.

@@ -186,11 +186,23 @@ impl<M: Medium> Table<M> {
     /// # Errors
     /// As [`sync`](Self::sync).
     pub(crate) fn publish(&self) -> Result<()> {
+        self.publish_after(|| Ok(()))
+    }
+
+    /// As [`publish`](Self::publish), once others are done that do. What `prepare` gives is dropped as soon as changes may
+    /// go on.
+    ///
+    /// # Errors
+    /// As there, and those of `prepare`.
+    pub(crate) fn publish_after<T>(&self, prepare: impl FnOnce() -> Result<T>) -> Result<()> {
         let _alone = self.syncing.lock();
+        let prepared = prepare()?;
         // A change that ends from here on is noted after this.
         self.is_changed.store(false, Ordering::Release);
         let version = self.begin_version();
-        let published = self.capture().and_then(|()| self.complete());
+        let captured = self.capture();
+        drop(prepared);
+        let published = captured.and_then(|()| self.complete());
         match &published {
             Ok(()) => {
                 self.metadata.lock().published = version;

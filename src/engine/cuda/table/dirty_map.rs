@@ -14,14 +14,16 @@ impl DeviceTable {
     /// [`Error::Gpu`](crate::Error::Gpu), and those of [`Table::publish`]. [`Error::Damaged`](crate::Error::Damaged) if
     /// lookups have met damage; the version is published none the less.
     pub fn sync(&self, table: &Table<Mapping>) -> Result<()> {
-        // The writer's lock keeps the GPU's stores away from the checkpoint.
-        let mut writer = self.writer()?;
-        let mut batch_stream = self.batch_stream()?;
-        self.exclusive(table, &mut writer, &mut batch_stream)
-            .save_dirty()?;
-        self.give(batch_stream);
+        table.publish_after(|| {
+            // The writer's lock keeps the GPU's stores away until the checkpoint has what it takes.
+            let mut writer = self.writer()?;
+            let mut batch_stream = self.batch_stream()?;
+            self.exclusive(table, &mut writer, &mut batch_stream)
+                .save_dirty()?;
+            self.give(batch_stream);
+            Ok(writer)
+        })?;
         self.count_lookups(table)?;
-        table.publish()?;
         self.tell_damage(table)
     }
 }
