@@ -18,8 +18,11 @@ use super::levels::Levels;
 use super::recovery::Progress;
 use super::tags::Tags;
 use crate::layout::bucket::SlotAddr;
-use crate::layout::{BUSY, EMPTY, ExtentKind, KeyClass, KeyHash, RecordWord, Shape, Superblock};
-use crate::pm::Medium;
+use crate::layout::shape::extent_alignment;
+use crate::layout::{
+    BUSY, EMPTY, ExtentKind, KeyClass, KeyHash, RecordWord, Shape, Superblock, align_up,
+};
+use crate::pm::{Medium, Priority};
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, RwLock, fence, pause, thread_number};
 use crate::table::key::Identity;
 use crate::width::{to_usize, u32_of};
@@ -301,10 +304,18 @@ impl<M: Medium> Table<M> {
             let made = self.add_tags(level, Tags::add).and_then(|()| {
                 let len = self.shape.level_len(level);
                 let free = self.take_free_level(&self.superblock(), len);
-                if let Some(offset) = free {
-                    for at in (offset..offset + len).step_by(to_usize(CLEARED_AT_ONCE)) {
-                        let _gate = self.store_gate();
-                        self.clear(at, CLEARED_AT_ONCE.min(offset + len - at));
+                // What takes long is done before batches have to wait for it.
+                match free {
+                    Some(offset) => {
+                        for at in (offset..offset + len).step_by(to_usize(CLEARED_AT_ONCE)) {
+                            let _gate = self.store_gate();
+                            self.clear(at, CLEARED_AT_ONCE.min(offset + len - at));
+                        }
+                    }
+                    None => {
+                        let file_len = self.superblock().file_len;
+                        let end = align_up(file_len, extent_alignment(len)) + len;
+                        self.medium.prepare(end, Priority::Beside)?;
                     }
                 }
                 let _gate = self.store_gate();
