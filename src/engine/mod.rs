@@ -130,7 +130,7 @@ impl Backend {
     /// Gives the table back, so that it can be closed.
     ///
     /// # Errors
-    /// [`Error::Gpu`].
+    /// [`Error::Gpu`]. [`Error::Damaged`] if lookups have met damage; the table can be closed none the less.
     pub(crate) fn detach(&mut self, table: &Table<Mapping>) -> Result<()> {
         let _ = table;
         match self {

@@ -644,7 +644,9 @@ impl<K: Pod, V: Pod> Index<K, V> {
     /// ```
     ///
     /// # Errors
-    /// As [`sync`](Self::sync); the file is then as after a crash, and the next open recovers it.
+    /// As [`sync`](Self::sync); the file is then as after a crash, and the next open recovers it. But
+    /// [`Error::Damaged`] is what lookups on device slices have met: the file is cleanly closed all the same.
+    /// [`recover`](crate::recover) finds out what can be saved.
     pub fn close(mut self) -> Result<()> {
         self.shut()
     }
@@ -681,7 +683,7 @@ impl<K: Pod, V: Pod> Drop for Index<K, V> {
             return;
         }
         if let Err(error) = self.shut() {
-            tracing::error!(%error, "the index was not cleanly closed");
+            tracing::error!(%error, "closing the index");
         }
     }
 }

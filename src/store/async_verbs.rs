@@ -144,7 +144,10 @@ impl Store {
             callback(outcome);
         });
         let bytes = requests.iter().map(Request::bytes).sum::<usize>();
-        let partition = (self.partition_of(&requests)).filter(|_| !partitions.has_async());
+        let comes_behind = |request: &Request| partitions.has_async(request.key());
+        let partition = self
+            .partition_of(&requests)
+            .filter(|_| partitions.only().is_some() || !requests.first().is_some_and(comes_behind));
         let work = Work::Batch(requests, None);
         let refused = match partition {
             Some(partition) => {

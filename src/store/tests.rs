@@ -38,22 +38,22 @@ fn asynchronous_requests_keep_their_order_across_partitions() {
         key: of(number),
         value: "first".into(),
     };
-    let second = &partitions.all()[1];
-    let held = second.queue.hold(second);
+    let first = &partitions.all()[0];
+    let held = first.queue.hold(first);
     let (sender, answers) = std::sync::mpsc::channel();
     let (done, also_done) = (sender.clone(), sender.clone());
     store.execute_async(vec![put(0), put(1)], move |answer| {
         done.send(answer.map(|_| None)).unwrap();
     });
-    store.put_async(of(0), "then", move |answer| {
+    store.put_async(of(1), "then", move |answer| {
         also_done.send(answer.map(|()| None)).unwrap();
     });
-    store.get_async(of(0), move |answer| sender.send(answer).unwrap());
+    store.get_async(of(1), move |answer| sender.send(answer).unwrap());
     // Nothing is known to come before the batch.
     assert!(answers.recv_timeout(Duration::from_millis(50)).is_err());
     drop(held);
     let answers: Vec<_> = answers.iter().map(Result::unwrap).collect();
     assert_eq!(answers, [None, None, Some(b"then".to_vec())]);
-    assert_eq!(store.get(&of(0)).unwrap(), Some(b"then".to_vec()));
-    assert_eq!(store.get(&of(1)).unwrap(), Some(b"first".to_vec()));
+    assert_eq!(store.get(&of(0)).unwrap(), Some(b"first".to_vec()));
+    assert_eq!(store.get(&of(1)).unwrap(), Some(b"then".to_vec()));
 }

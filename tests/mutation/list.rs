@@ -2108,8 +2108,8 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "damage that lookups have met is told by every sync",
         file: "src/engine/cuda/table/counts.rs",
-        find: "self.told.swap(counted.damaged, Ordering::Relaxed) == counted.damaged",
-        replacement: "self.told.load(Ordering::Relaxed) == counted.damaged",
+        find: "!self.told.lock().insert(counted.damaged)",
+        replacement: "self.told.lock().contains(&counted.damaged)",
         suite: Suite::DriverFaults("damage_that_a_lookup_meets"),
     },
     Mutation {
@@ -2136,8 +2136,8 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "an asynchronous request overtakes a batch of several partitions",
         file: "src/store/async_verbs.rs",
-        find: ".filter(|_| !partitions.has_async())",
-        replacement: "",
+        find: "|| !requests.first().is_some_and(comes_behind)",
+        replacement: "|| !requests.first().is_none_or(comes_behind) || true",
         suite: Suite::Unit("asynchronous_requests_keep"),
     },
     Mutation {

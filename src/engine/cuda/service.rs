@@ -96,7 +96,8 @@ impl Service {
     /// # Errors
     /// [`Error::Gpu`]; nobody serves it then.
     pub(super) fn attach(&self, table: &Table<Mapping>, prepared: Option<Prepared>) -> Result<()> {
-        let _entered = self.enter()?;
+        // A scan may have pinned it before.
+        let _entered = self.enter().inspect_err(|_| table.set_pinned(false))?;
         *self.serving.write() = self.take_over(table, prepared, None)?;
         Ok(())
     }

@@ -90,19 +90,13 @@ impl Mapping {
     /// Makes the file longer, up to `to`, and maps what is new; all or nothing.
     fn extend(&self, growth: &mut Growth, to: u64, threads: usize) -> Result<()> {
         let from = self.prepared();
-        let extended = self
-            .try_extend(growth, from, to, threads)
-            .map_err(|source| self.no_room(to - from, source))
-            .and_then(|()| match self.sharing {
-                // A superblock is durable as soon as it is stored, and must not name what a power cut takes back.
-                Sharing::Synchronous => self.file.sync(),
-                _ => Ok(()),
-            });
-        extended.inspect_err(|_| {
+        let extended = self.try_extend(growth, from, to, threads);
+        extended.map_err(|source| {
             // No one has been told of the new range. Should this fail, the file stays longer
             // than its superblock says, which does no harm.
             let _ = self.put_out_of_reach(growth, from, to);
             let _ = self.file.set_len(from);
+            self.no_room(to - from, source)
         })?;
         growth.unsynced = true;
         self.mapped.store(to, Ordering::Release);
@@ -189,6 +183,11 @@ impl Mapping {
         }
         if len > self.prepared() {
             self.extend(&mut growth, align_up(len, self.file_system.unit), cores())?;
+        }
+        if self.sharing == Sharing::Synchronous && growth.unsynced {
+            // A superblock is durable as soon as it is stored, and must not name what a power cut takes back.
+            self.file.sync()?;
+            growth.unsynced = false;
         }
         self.clear(old, growth.stale.min(len));
         self.len.store(len, Ordering::Release);

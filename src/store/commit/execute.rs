@@ -29,6 +29,9 @@ use crate::{Error, Result};
 /// Requests of which one thread answers the reads at a time.
 const TASK_READS: usize = 512;
 
+/// Fewer writes of a key keep the values of all their merges.
+const MANY_MERGES: usize = 8;
+
 /// A batch that is being executed. What it changes is not in the index yet.
 pub struct Execution<'r, K: Fn(u32) -> &'r [u8]> {
     requests: &'r Requests<'r>,
@@ -182,23 +185,29 @@ impl<'r, K: Fn(u32) -> &'r [u8] + Sync> Execution<'r, K> {
         Ok(())
     }
 
-    /// The positions of the gets of each key with several writes.
+    /// The positions of the gets of each key with many merges.
     fn reads_of(&self, runs: &[&[KeyWrite]]) -> HashMap<&'r [u8], Vec<u32>> {
-        let several = runs.iter().filter(|run| run.len() > 1);
-        let mut reads: HashMap<_, _> = several.map(|run| (self.key(&run[0]), Vec::new())).collect();
-        if !reads.is_empty() {
-            let gets = (0..self.requests.len()).filter(|&nth| self.requests.is_get(nth));
-            for nth in gets {
-                if let Some(reads) = reads.get_mut(self.requests.key(nth)) {
-                    reads.push(position(nth));
-                }
-            }
+        let is_merge = |write: &KeyWrite| matches!(self.request(write), RequestRef::Merge { .. });
+        let many = runs.iter().filter(|run| {
+            run.len() >= MANY_MERGES && run.iter().filter(|write| is_merge(write)).count() > 1
+        });
+        let mut reads: HashMap<_, _> = many.map(|run| (self.key(&run[0]), Vec::new())).collect();
+        if reads.is_empty() {
+            return reads;
+        }
+        let len = self.requests.len();
+        let is_read = parallel::collect(len, REQUESTS_PER_THREAD_MIN, |nth| {
+            self.requests.is_get(nth) && reads.contains_key(self.requests.key(nth))
+        });
+        for nth in (0..len).filter(|&nth| is_read[nth]) {
+            let of_key = reads.get_mut(self.requests.key(nth));
+            of_key.expect("one of them").push(position(nth));
         }
         reads
     }
 
-    /// What becomes of the read-modify-writes among the writes of one key, which had the value `base` before. Of values
-    /// that others have replaced those alone are kept which a swap or one of the `reads` is answered by: merges into a
+    /// What becomes of the read-modify-writes among the writes of one key, which had the value `base` before. With `reads`,
+    /// of values that others have replaced those alone are kept which a swap or one of these is answered by: merges into a
     /// long value would else take its length each.
     fn outcomes_of_key(
         &self,

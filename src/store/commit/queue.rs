@@ -419,10 +419,11 @@ impl Queue {
     }
 
     fn call_server(&self) {
-        if let Err(error) = self.server.call() {
+        let called = self.server.call();
+        if let Err(error) = &called {
             tracing::warn!(%error, "callers do what asynchronous requests ask for");
-            self.lacks_server.store(true, Ordering::Relaxed);
         }
+        self.lacks_server.store(called.is_err(), Ordering::Relaxed);
     }
 
     /// Puts work behind what waits; gives where its caller waits for it.
@@ -559,7 +560,7 @@ impl Queue {
             }
             tell(outcomes);
             if !goes_on {
-                return;
+                return self.serve_if_nobody_does(leader);
             }
         }
     }

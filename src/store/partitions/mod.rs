@@ -7,6 +7,7 @@
 //!  several ----> the queue here: whoever leads it holds the queues of the partitions, then executes in each
 //! ```
 
+mod async_order;
 mod column_reads;
 mod commit;
 #[cfg(feature = "cuda")]
@@ -24,6 +25,7 @@ mod stats;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use self::async_order::AsyncOrder;
 pub use self::route::Partitioner;
 use self::route::Route;
 use crate::pool::run_off_pool;
@@ -48,8 +50,8 @@ pub struct Partitions {
     route: Route,
     /// Of what changes several.
     queue: Queue,
-    /// Held once more for each asynchronous request in it.
-    under_way: Arc<()>,
+    /// Which asynchronous requests are in it.
+    async_order: AsyncOrder,
     /// Something has changed beside the last long read.
     was_overtaken: AtomicBool,
 }
@@ -68,6 +70,7 @@ impl Partitions {
             states.iter().for_each(|state| state.store_dir.adopt(names));
         }
         let options = options.of_partition(manifest.partitions);
+        let count = states.len();
         let mut states = states.into_iter();
         let first = states.next().expect("a store has a partition");
         let others: Vec<_> = states
@@ -80,7 +83,7 @@ impl Partitions {
             all: [first].into_iter().chain(others).collect(),
             route,
             queue: Queue::new(false),
-            under_way: Arc::default(),
+            async_order: AsyncOrder::new(count),
             was_overtaken: AtomicBool::new(false),
         });
         Queue::attend(&partitions, |partitions| &partitions.queue);
@@ -204,12 +207,13 @@ impl Partitions {
         work: Work,
         (callback, bytes): (Callback, usize),
     ) -> std::result::Result<(), (Callback, Error)> {
-        let under_way = Arc::clone(&self.under_way);
+        let split = self.split(work.batch().expect("it has requests"));
+        let numbers = split.counts().iter().map(|&(number, _)| number);
+        let under_way = self.async_order.begin(numbers.collect());
         let callback: Callback = Box::new(|answer| {
             drop(under_way);
             callback(answer);
         });
-        let split = self.split(work.batch().expect("it has requests"));
         if self.shared().when_full == WhenFull::Wait {
             self.wait_for_room(&split);
         }
@@ -217,10 +221,9 @@ impl Partitions {
         self.queue.submit_async(work, Some(split), callback, self)
     }
 
-    /// Whether asynchronous requests of several partitions wait or are executed. Those that the same thread asks for
-    /// next come behind them.
-    pub fn has_async(&self) -> bool {
-        Arc::strong_count(&self.under_way) > 1
+    /// Whether asynchronous requests of this thread that may be for several partitions are under way for that of a key.
+    pub fn has_async(&self, key: &[u8]) -> bool {
+        self.async_order.is_under_way(self.number_of(key))
     }
 
     /// Which partition has which requests of a batch.

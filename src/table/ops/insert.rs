@@ -33,9 +33,10 @@ pub(crate) const HOME_EMPTY_SLOTS_MIN: u32 = 2;
 /// looks like a rival only while the insertion stands there. Each attempt takes a record.
 const LOSSES_MAX: u32 = 1000;
 
-/// How long the slots of a bucket may all be in the hands of others that never come to an end. Those of a damaged
-/// file stay so.
+/// How long, and how often, the slots of a bucket may look the same while all of them are in the hands of others. Those
+/// of a damaged file stay so.
 const BUCKET_WAIT_MAX: Duration = Duration::from_secs(2);
+const BUCKET_LOOKS_MAX: u32 = 1000;
 
 /// What became of an insertion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,6 +81,15 @@ impl<'t> EmptySlot<'t> {
     }
 }
 
+/// A bucket without an empty slot.
+struct FullBucket {
+    /// The words of its slots.
+    words: Vec<u64>,
+    /// When it came to look so.
+    since: Instant,
+    looks: u32,
+}
+
 /// What the walk over a tentative insertion's rivals found.
 enum Rivals {
     None,
@@ -112,7 +122,7 @@ impl<'t, M: Medium> Session<'t, M> {
 
     fn insert_unless_found(&mut self, target: &ProbeKey, content: &Content) -> Result<Inserted> {
         let mut losses = 0;
-        let mut waits_since = None;
+        let mut full = None;
         loop {
             let levels = self.levels();
             if self.table.find(target, &mut self.touches).is_some() {
@@ -127,15 +137,7 @@ impl<'t, M: Medium> Session<'t, M> {
                 if let Some(reserved) = target.reserved {
                     // Another level would be no help. What stands in its one bucket are insertions
                     // and removals of the same key, which others are about to end.
-                    let since: Instant = *waits_since.get_or_insert_with(Instant::now);
-                    if since.elapsed() > BUCKET_WAIT_MAX {
-                        let found = "a bucket full of no items".into();
-                        return Err(self.table.damaged(
-                            "reserved bucket",
-                            reserved_bucket_at(reserved),
-                            found,
-                        ));
-                    }
+                    self.table.look_at_full(reserved, &mut full)?;
                     self.unpin_briefly();
                     pause();
                 } else {
@@ -217,6 +219,36 @@ impl<M: Medium> Table<M> {
             }
         }
         Ok(None)
+    }
+
+    /// Looks at a reserved bucket that was full at the last look, too, if there was one.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`](crate::Error::Damaged) if nobody has done anything to it for long.
+    fn look_at_full(&self, reserved: u32, full: &mut Option<FullBucket>) -> Result<()> {
+        let at = reserved_bucket_at(reserved);
+        let slots = (0..self.shape.slots).map(|slot| self.shape.slot_addr(at, slot));
+        let words: Vec<u64> = slots
+            .flat_map(|addr| [addr.state, addr.record])
+            .map(|word| self.medium.load(word))
+            .collect();
+        match full.as_mut().filter(|full| full.words == words) {
+            Some(full) => {
+                full.looks += 1;
+                if full.looks > BUCKET_LOOKS_MAX && full.since.elapsed() > BUCKET_WAIT_MAX {
+                    let found = "a bucket full of no items".into();
+                    return Err(self.damaged("reserved bucket", at, found));
+                }
+            }
+            None => {
+                *full = Some(FullBucket {
+                    words,
+                    since: Instant::now(),
+                    looks: 0,
+                });
+            }
+        }
+        Ok(())
     }
 
     fn emptiest(&self, target: &ProbeKey, round: u32) -> Option<(Bucket<'_>, u32)> {

@@ -288,7 +288,7 @@ impl<M: Medium> Table<M> {
         Ok(())
     }
 
-    /// Makes every record free that no item names, below the last that one names.
+    /// Makes every record free that no item names, of all that were ever taken.
     fn rebuild_free(&self, reachable: &ReachableRecords) -> u64 {
         *self.free_list.lock() = FreeList::default();
         self.arena

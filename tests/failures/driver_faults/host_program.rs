@@ -1,6 +1,7 @@
 //! What an index leaves to the program around it: its current context, its memory, its streams.
 
 use std::ffi::c_void;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use gphash::device::{DeviceSlice, DeviceSliceMut, Stream};
@@ -335,6 +336,11 @@ fn free_room_of_a_killed_file_stays_while_a_device_has_it() {
     let stats = index.stats();
     assert!(stats.free_bytes > 1 << 20, "{stats:?}");
     assert_eq!(stats.free_bytes_held, stats.free_bytes);
+    let blocks = std::fs::metadata(&killed).unwrap().blocks();
+    assert!(
+        blocks * 512 >= stats.file_len,
+        "{blocks} blocks of {stats:?}"
+    );
     index.insert(&keys[100..200], &[[8; 128]; 100]).unwrap();
     assert_eq!(index.get_one(&keys[100]).unwrap(), Some([8; 128]));
     index.close().unwrap();

@@ -39,13 +39,13 @@ impl DeviceTable {
         Ok(())
     }
 
-    /// Tells of the damage that counted lookups have met, once.
+    /// Tells of the damage that counted lookups have met last, once of each slot.
     ///
     /// # Errors
     /// [`Error::Damaged`](crate::Error::Damaged) if there is some that nobody was told of.
     pub fn tell_damage(&self, table: &Table<Mapping>) -> Result<()> {
         let counted = self.counted.lock();
-        if self.told.swap(counted.damaged, Ordering::Relaxed) == counted.damaged {
+        if !self.told.lock().insert(counted.damaged) {
             return Ok(());
         }
         check_damage(table, &counted)

@@ -16,6 +16,7 @@ mod resize;
 mod view;
 mod writer;
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -69,8 +70,8 @@ pub struct DeviceTable {
     pub lookup_counters: DeviceMemory,
     /// How much of it has been counted.
     counted: Mutex<Counters>,
-    /// The damage that callers were told of.
-    told: AtomicU64,
+    /// Where the damage is that callers were told of.
+    told: Mutex<BTreeSet<u64>>,
     /// Length from which on a batch is put in the order of the offsets it touches.
     pub ordered_from: AtomicU32,
     /// Batches launched.
@@ -131,7 +132,7 @@ impl DeviceTable {
             readers: Readers::default(),
             lookup_counters: DeviceMemory::new(size_of::<Counters>())?,
             counted: Mutex::default(),
-            told: AtomicU64::new(0),
+            told: Mutex::default(),
             ordered_from: AtomicU32::new(u32::MAX),
             launches: AtomicU32::new(0),
             changes: AtomicU64::new(0),

@@ -96,13 +96,19 @@ impl Exclusive<'_> {
         // Lookups under way may still copy from retired records.
         let file_len = device_table.view_alone().file_len;
         let freed = writer.record_pool.recycle(self.table);
-        let mut batch_stream = device_table.batch_stream()?;
         // Memory that cannot be had is no reason to tear the table: the records are free, in any order.
         let most = u32_of((freed.end - freed.start).min(SORTED));
-        if let Err(error) = batch_stream.order(most, file_len) {
-            tracing::debug!(%error, "free records are not put in order");
-            return Ok(!freed.is_empty());
-        }
+        let batch_stream = device_table.batch_stream().and_then(|mut batch_stream| {
+            batch_stream.order(most, file_len)?;
+            Ok(batch_stream)
+        });
+        let mut batch_stream = match batch_stream {
+            Ok(batch_stream) => batch_stream,
+            Err(error) => {
+                tracing::debug!(%error, "free records are not put in order");
+                return Ok(!freed.is_empty());
+            }
+        };
         // A batch may be amid its work.
         let was = std::mem::replace(&mut writer.integrity, Integrity::InFlight);
         let records = writer.record_pool.view();

@@ -44,6 +44,7 @@ fn merged_values_are_kept_where_something_reads_them() {
         swap,
         merge("a", "6"),
         merge("a", "7"),
+        merge("a", "8"),
         get("c"),
     ];
     let batch = Batch::Owned(&requests);
@@ -52,7 +53,7 @@ fn merged_values_are_kept_where_something_reads_them() {
     let execution = Execution::start(&requests, tiers, Some(&Append), None).unwrap();
     let is_kept = |&nth: &usize| matches!(execution.outcome(nth), Some(Outcome::Merged(_)));
     let kept: Vec<usize> = (0..requests.len()).filter(is_kept).collect();
-    assert_eq!(kept, [1, 5, 6, 9]);
+    assert_eq!(kept, [1, 5, 6, 10]);
     let mut answers = execution.answer_jobs(tiers, &[batch], Vec::new()).unwrap();
     let Some(Answers::Responses(responses)) = answers.pop() else {
         panic!("they came one by one");
@@ -62,11 +63,11 @@ fn merged_values_are_kept_where_something_reads_them() {
         other => panic!("a value, not {other:?}"),
     };
     assert_eq!(
-        [2, 3, 7, 10].map(found),
+        [2, 3, 7, 11].map(found),
         [None, Some(&b"12"[..]), Some(b"1235"), None]
     );
     let is_done = |nth: &usize| matches!(responses[*nth], Response::Done);
-    assert!([0, 1, 4, 5, 6, 8, 9].iter().all(is_done));
-    assert_eq!(execution.value(b"a"), Some(Some(&b"x67"[..])));
+    assert!([0, 1, 4, 5, 6, 8, 9, 10].iter().all(is_done));
+    assert_eq!(execution.value(b"a"), Some(Some(&b"x678"[..])));
     assert_eq!(execution.value(b"b"), Some(Some(&b"4"[..])));
 }

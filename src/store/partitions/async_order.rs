@@ -1,0 +1,73 @@
+//! The order of a thread's asynchronous requests. Those of several partitions wait in a queue of their own: what the
+//! thread asks one of these partitions for next comes behind them, in the same queue.
+
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+
+/// How many requests of a thread are under way in each partition, in the queue of several.
+type Counts = Arc<[AtomicUsize]>;
+
+thread_local! {
+    /// Those of this thread, by the stores' names.
+    static COUNTS: RefCell<Vec<(Weak<()>, Counts)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Of one store.
+pub struct AsyncOrder {
+    /// Says which store it is.
+    name: Arc<()>,
+    partitions: usize,
+}
+
+/// A request that is under way until this is dropped.
+pub struct UnderWay {
+    counts: Counts,
+    numbers: Vec<usize>,
+}
+
+impl AsyncOrder {
+    pub fn new(partitions: usize) -> Self {
+        Self {
+            name: Arc::default(),
+            partitions,
+        }
+    }
+
+    /// Notes a request of this thread for these partitions.
+    pub fn begin(&self, numbers: Vec<usize>) -> UnderWay {
+        let counts = COUNTS.with_borrow_mut(|all| {
+            all.retain(|(name, _)| name.strong_count() > 0);
+            if let Some((_, counts)) = all.iter().find(|(name, _)| self.is_named(name)) {
+                return Arc::clone(counts);
+            }
+            let counts: Counts = (0..self.partitions).map(|_| AtomicUsize::new(0)).collect();
+            all.push((Arc::downgrade(&self.name), Arc::clone(&counts)));
+            counts
+        });
+        for &number in &numbers {
+            counts[number].fetch_add(1, Ordering::Relaxed);
+        }
+        UnderWay { counts, numbers }
+    }
+
+    /// Whether requests of this thread for a partition are under way.
+    pub fn is_under_way(&self, number: usize) -> bool {
+        COUNTS.with_borrow(|all| {
+            let counts = all.iter().find(|(name, _)| self.is_named(name));
+            counts.is_some_and(|(_, counts)| counts[number].load(Ordering::Acquire) > 0)
+        })
+    }
+
+    fn is_named(&self, name: &Weak<()>) -> bool {
+        std::ptr::eq(name.as_ptr(), Arc::as_ptr(&self.name))
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        for &number in &self.numbers {
+            self.counts[number].fetch_sub(1, Ordering::Release);
+        }
+    }
+}
