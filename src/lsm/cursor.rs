@@ -193,8 +193,11 @@ impl<'r> Cursor<'r> {
         self.run[self.file].damage(self.block, found)
     }
 
-    /// Bytes that its block has in the file.
-    pub fn block_bytes(&self) -> u64 {
+    /// Bytes that its block has in the file, if that must be read.
+    pub fn unread_bytes(&self) -> u64 {
+        if self.is_read() {
+            return 0;
+        }
         let (from, to) = self.run[self.file].index().range(self.block);
         to - from
     }

@@ -115,16 +115,45 @@ impl<'r> Merge<'r> {
     /// # Errors
     /// Those of [`advance`](Self::advance).
     pub fn leave(&mut self) -> Result<u64> {
-        let count = self.at_first().count();
-        self.leaving.clear();
-        self.leaving.extend(self.order.drain(..count));
-        for at in 0..self.leaving.len() {
-            let nth = self.leaving[at];
-            self.cursors[nth].advance()?;
-            self.insert(nth);
+        if let Some(&first) = self.order.first()
+            && self.is_first_alone()
+        {
+            // Most keys of a run lie together, so that it mostly stays the first one.
+            let advanced = self.cursors[first].advance();
+            if advanced.is_ok() && self.is_first_before() {
+                return Ok(self.cursors[first].unread_bytes());
+            }
+            self.order.remove(0);
+            advanced?;
+            self.insert(first);
+        } else {
+            let count = self.at_first().count();
+            self.leaving.clear();
+            self.leaving.extend(self.order.drain(..count));
+            for at in 0..self.leaving.len() {
+                let nth = self.leaving[at];
+                self.cursors[nth].advance()?;
+                self.insert(nth);
+            }
         }
-        let unread = self.at_first().filter(|cursor| !cursor.is_read());
-        Ok(unread.map(Cursor::block_bytes).sum())
+        Ok(self.at_first().map(Cursor::unread_bytes).sum())
+    }
+
+    /// Whether no other cursor has the key of the first one of the order.
+    fn is_first_alone(&self) -> bool {
+        match &self.order[..] {
+            [first, second, ..] => self.cursors[*first].key() != self.cursors[*second].key(),
+            _ => true,
+        }
+    }
+
+    /// Whether the first cursor of the order is before all others.
+    fn is_first_before(&self) -> bool {
+        let mut keys = self.order.iter().map(|&nth| self.cursors[nth].key());
+        match (keys.next().flatten(), keys.next().flatten()) {
+            (Some(first), Some(second)) => self.direction.order(first, second).is_lt(),
+            (first, _) => first.is_some(),
+        }
     }
 
     /// Goes on to the next key.

@@ -61,7 +61,7 @@ impl Page {
         of: PageOf,
     ) -> Result<Self> {
         let mut page = Self {
-            items: Vec::new(),
+            items: Vec::with_capacity(of.items.min(64)),
             is_last: false,
         };
         let mut apart = Vec::new();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::header::HEADER;
 use super::sst::{Sst, key_hash};
-use super::values::ValueFile;
+use super::values::{Value, ValueFile};
 use crate::{Error, Result};
 
 /// Levels there are.
@@ -221,6 +221,23 @@ impl LsmVersion {
     /// # Errors
     /// [`Error::Damaged`], or what the operating system answers.
     pub fn get(&self, key: &[u8]) -> Result<Option<(u64, Option<Vec<u8>>)>> {
+        self.look_up(key, |sst, nth, value| sst.value(nth, value))
+    }
+
+    /// As [`get`](Self::get), with the length of the value: one apart is not read.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn find(&self, key: &[u8]) -> Result<Option<(u64, Option<u64>)>> {
+        self.look_up(key, |_, _, value| Ok(value.len() as u64))
+    }
+
+    /// The newest that is known of a key, with what `of` gives of a value in a data block of an SST.
+    fn look_up<T>(
+        &self,
+        key: &[u8],
+        of: impl Fn(&Sst, usize, Value) -> Result<T>,
+    ) -> Result<Option<(u64, Option<T>)>> {
         let hash = key_hash(self.store_id, key);
         for run in &self.runs {
             let Some(sst) = run.find(key).filter(|sst| sst.may_have(hash)) else {
@@ -231,7 +248,7 @@ impl LsmVersion {
             let found = block.get(key).map_err(|found| sst.damage(nth, found))?;
             if let Some(found) = found {
                 let value = found.value.as_ref().map(|value| block.value(value));
-                let value = value.map(|value| sst.value(nth, value)).transpose()?;
+                let value = value.map(|value| of(sst, nth, value)).transpose()?;
                 return Ok(Some((found.sequence, value)));
             }
         }

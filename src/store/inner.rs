@@ -235,7 +235,7 @@ impl StoreInner {
             None => {
                 // Not earlier: what leaves the table is in a file before.
                 let version = self.tiers.spill.version_if_any();
-                let below = version.map(|version| version.get(key)).transpose()?;
+                let below = version.map(|version| version.find(key)).transpose()?;
                 Ok(below.flatten().is_some_and(|(_, value)| value.is_some()))
             }
         }

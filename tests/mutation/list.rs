@@ -2045,8 +2045,8 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "files that are damaged keep others from being compacted",
         file: "src/lsm/compaction/plan.rs",
-        find: "                self.set_aside\n                    .insert(number, (now + RETRY_INTERVALS.1, error.clone()));\n",
-        replacement: "                let _ = error;\n",
+        find: "                self.set_aside.insert(number, found);\n",
+        replacement: "                drop(found);\n",
         suite: Suite::Unit("lsm::tests::slices::other"),
     },
     Mutation {
@@ -2146,5 +2146,19 @@ pub const MUTATIONS: &[Mutation] = &[
         find: "                if bytes > most {",
         replacement: "                if bytes == 0 {",
         suite: Suite::Store("values_that_are_read_again"),
+    },
+    Mutation {
+        name: "damaged files are tried again as often as at first",
+        file: "src/lsm/compaction/plan.rs",
+        find: "(2 * before.pause)",
+        replacement: "before.pause",
+        suite: Suite::Unit("damaged_files_are_left"),
+    },
+    Mutation {
+        name: "a merge goes on with a cursor that others have overtaken",
+        file: "src/lsm/merge.rs",
+        find: "if advanced.is_ok() && self.is_first_before() {",
+        replacement: "if advanced.is_ok() && self.cursors[first].key().is_some() {",
+        suite: Suite::Unit("lsm::tests::model"),
     },
 ];

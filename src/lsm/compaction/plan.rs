@@ -26,12 +26,24 @@ const LEVEL_SIZE_RATIO: u64 = 10;
 /// The shortest and the longest time that nothing is tried after a failure.
 const RETRY_INTERVALS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
 
+/// Nothing is tried with damaged files for longer than this, each time for twice as long.
+const DAMAGE_PAUSE_MAX: Duration = Duration::from_secs(3600);
+
+/// What is known of a file that is not compacted.
+#[derive(Debug)]
+struct SetAside {
+    until: Instant,
+    /// How long that is.
+    pause: Duration,
+    damage: Error,
+}
+
 /// Which files are being compacted, and where to go on.
 #[derive(Debug, Default)]
 pub struct Plan {
     busy: HashSet<u64>,
-    /// Files of jobs that have found damage, which, and until when nothing is tried with them.
-    set_aside: HashMap<u64, (Instant, Error)>,
+    /// Files of jobs that have found damage.
+    set_aside: HashMap<u64, SetAside>,
     /// The largest key that was last compacted from each level: it goes round.
     last_keys: [Vec<u8>; LEVELS as usize],
     failures: u32,
@@ -145,13 +157,13 @@ impl Plan {
 
     fn is_set_aside(&self, number: u64) -> bool {
         let found = self.set_aside.get(&number);
-        found.is_some_and(|(until, _)| *until > Instant::now())
+        found.is_some_and(|found| found.until > Instant::now())
     }
 
     /// When to try again what was damaged.
     pub fn retry(&self) -> Option<Duration> {
         let now = Instant::now();
-        let untils = self.set_aside.values().map(|(until, _)| *until);
+        let untils = self.set_aside.values().map(|found| found.until);
         let next = untils.filter(|until| *until > now).min()?;
         Some(next - now)
     }
@@ -160,7 +172,7 @@ impl Plan {
     pub fn damage(&self, version: &LsmVersion) -> Option<Error> {
         let numbers = version.files().map(|(_, sst)| sst.number());
         let mut found = numbers.filter_map(|number| self.set_aside.get(&number));
-        found.next().map(|(_, error)| error.clone())
+        found.next().map(|found| found.damage.clone())
     }
 
     /// Has all files tried again.
@@ -177,12 +189,21 @@ impl Plan {
     pub fn done(&mut self, numbers: impl Iterator<Item = u64>, done: &Result<()>) {
         let damage = done.as_ref().err().filter(|error| !error.is_refusal());
         let now = Instant::now();
-        self.set_aside.retain(|_, (until, _)| *until > now);
+        // What has not been tried for so long is gone.
+        self.set_aside
+            .retain(|_, found| found.until + DAMAGE_PAUSE_MAX > now);
         for number in numbers {
             self.busy.remove(&number);
-            if let Some(error) = damage {
-                self.set_aside
-                    .insert(number, (now + RETRY_INTERVALS.1, error.clone()));
+            let before = self.set_aside.remove(&number);
+            if let Some(damage) = damage {
+                let twice = before.map(|before| (2 * before.pause).min(DAMAGE_PAUSE_MAX));
+                let pause = twice.unwrap_or(RETRY_INTERVALS.1);
+                let found = SetAside {
+                    until: now + pause,
+                    pause,
+                    damage: damage.clone(),
+                };
+                self.set_aside.insert(number, found);
             }
         }
         if damage.is_some() {
@@ -247,3 +268,6 @@ pub fn overlap<'v>(files: &'v [Arc<Sst>], smallest: &[u8], largest: &[u8]) -> &'
     let to = files.partition_point(|sst| *sst.properties().smallest <= *largest);
     &files[from..to.max(from)]
 }
+
+#[cfg(test)]
+mod tests;

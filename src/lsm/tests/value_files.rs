@@ -163,6 +163,9 @@ fn damaged_value_does_not_block_compaction() {
         version.get(&damaged),
         Err(crate::Error::Damaged { .. })
     ));
+    // Whether it is there, and how long it is, stands beside its key.
+    let len = value(99, 0).len() as u64;
+    assert_eq!(version.find(&damaged).unwrap(), Some((0, Some(len))));
     for (key, item) in model.iter().filter(|(key, _)| key[..] != damaged) {
         assert_eq!(version.get(key).unwrap().as_ref(), Some(item));
     }

@@ -135,7 +135,7 @@ impl Partition {
         let kept = self.keep_within(&eviction, have_waited);
         let kept = kept.and_then(|()| self.give_room_back(budget));
         budget.fails.store(kept.is_err(), Ordering::Relaxed);
-        budget.has_left.notify_all();
+        budget.tell_left();
         kept
     }
 
@@ -170,7 +170,7 @@ impl Partition {
     pub(super) fn evict(self: &Arc<Self>, leaving: LeavingItems) -> Result<()> {
         self.submit(Work::Evict(leaving))?;
         if let Some(budget) = &self.state.budget {
-            budget.has_left.notify_all();
+            budget.tell_left();
         }
         Ok(())
     }

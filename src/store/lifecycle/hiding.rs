@@ -173,8 +173,13 @@ impl Partition {
         }
         let mut bytes = 0;
         for key in &samples {
-            if let Some((_, value)) = version.get(key)? {
-                bytes += (key.len() + value.map_or(0, |value| value.len())) as u64;
+            match version.find(key) {
+                Ok(found) => {
+                    bytes += key.len() as u64 + found.and_then(|(_, len)| len).unwrap_or(0)
+                }
+                Err(error) if error.is_refusal() => return Err(error),
+                // A compaction goes around what is damaged.
+                Err(_) => {}
             }
         }
         Ok(own + count * bytes / (samples.len() as u64).max(1))

@@ -85,6 +85,13 @@ impl Budget {
         &self.worker
     }
 
+    /// Wakes changes that wait for room.
+    pub fn tell_left(&self) {
+        // Whoever has found none, and does not sleep yet, holds it.
+        drop(self.left.lock());
+        self.has_left.notify_all();
+    }
+
     /// Wakes the thread if records or free room of the table are too large.
     pub fn wake_if_exceeded(&self, tiers: &TieredItems) {
         if self.is_exceeded(tiers) {

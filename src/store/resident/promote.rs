@@ -61,7 +61,7 @@ impl StoreInner {
         let mut changes = Vec::new();
         for (key, (sequence, value)) in &promotion.items {
             let is_newest = || -> Result<bool> {
-                let found = version.get(key)?;
+                let found = version.find(key)?;
                 Ok(found.is_some_and(|(newest, _)| newest == *sequence))
             };
             if self.tiers.table.get(key, |_, _| ())?.is_none() && (is_same || is_newest()?) {

@@ -116,7 +116,7 @@ impl TieredItems {
                 },
             );
         }
-        let is_older = |(key, sequence): &(Vec<u8>, u64)| match version.get(key) {
+        let is_older = |(key, sequence): &(Vec<u8>, u64)| match version.find(key) {
             Ok(found) => Ok(found.is_some_and(|(newer, _)| newer > *sequence)),
             Err(error) if error.is_refusal() => Err(error),
             // What a damaged file has is for its readers to hear.
@@ -319,7 +319,7 @@ impl TieredItems {
     ) -> bool {
         is_evicting
             || version.may_have(key)
-                && !(precisely && matches!(version.get(key), Ok(None | Some((_, None)))))
+                && !(precisely && matches!(version.find(key), Ok(None | Some((_, None)))))
     }
 
     /// The change of the table by which a key gets a value or, for `None`, loses it: by a tombstone

@@ -6,7 +6,7 @@ use crate::lsm::sst::varint::put;
 use crate::lsm::values::Value;
 
 /// Entries from one restart point to the next.
-const RESTART_INTERVAL: usize = 16;
+pub(super) const RESTART_INTERVAL: usize = 16;
 
 /// Puts a data block together.
 #[derive(Default)]

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::builder::RESTART_INTERVAL;
 use super::{BLOCK_BYTES, BLOCK_HEADER, Block, RawValue};
 use crate::lsm::Entry;
 
@@ -38,8 +39,9 @@ impl Decoded {
     }
 
     fn of_range(block: Arc<Block>, group: usize, range: Range<usize>) -> Result<Self, String> {
-        let mut keys: Vec<u8> = Vec::with_capacity(range.len().min(BLOCK_BYTES));
-        let mut entries: Vec<DecodedEntry> = Vec::new();
+        // What a group of most blocks needs, from the allocator's quickest lists.
+        let mut keys: Vec<u8> = Vec::with_capacity(range.len().min(512));
+        let mut entries: Vec<DecodedEntry> = Vec::with_capacity(RESTART_INTERVAL);
         let mut at = range.start;
         let mut last = 0..0;
         while at != range.end {
