@@ -21,7 +21,7 @@ pub struct AsyncOrder {
 }
 
 /// A request that is under way until this is dropped.
-pub struct UnderWay {
+pub struct Outstanding {
     counts: Counts,
     numbers: Vec<usize>,
 }
@@ -35,7 +35,7 @@ impl AsyncOrder {
     }
 
     /// Notes a request of this thread for these partitions.
-    pub fn begin(&self, numbers: Vec<usize>) -> UnderWay {
+    pub fn begin(&self, numbers: Vec<usize>) -> Outstanding {
         let counts = COUNTS.with_borrow_mut(|all| {
             all.retain(|(name, _)| name.strong_count() > 0);
             if let Some((_, counts)) = all.iter().find(|(name, _)| self.is_named(name)) {
@@ -48,11 +48,11 @@ impl AsyncOrder {
         for &number in &numbers {
             counts[number].fetch_add(1, Ordering::Relaxed);
         }
-        UnderWay { counts, numbers }
+        Outstanding { counts, numbers }
     }
 
     /// Whether requests of this thread for a partition are under way.
-    pub fn is_under_way(&self, number: usize) -> bool {
+    pub fn has_outstanding(&self, number: usize) -> bool {
         COUNTS.with_borrow(|all| {
             let counts = all.iter().find(|(name, _)| self.is_named(name));
             counts.is_some_and(|(_, counts)| counts[number].load(Ordering::Acquire) > 0)
@@ -64,7 +64,7 @@ impl AsyncOrder {
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for Outstanding {
     fn drop(&mut self) {
         for &number in &self.numbers {
             self.counts[number].fetch_sub(1, Ordering::Release);

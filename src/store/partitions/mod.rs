@@ -209,9 +209,9 @@ impl Partitions {
     ) -> std::result::Result<(), (Callback, Error)> {
         let split = self.split(work.batch().expect("it has requests"));
         let numbers = split.counts().iter().map(|&(number, _)| number);
-        let under_way = self.async_order.begin(numbers.collect());
+        let outstanding = self.async_order.begin(numbers.collect());
         let callback: Callback = Box::new(|answer| {
-            drop(under_way);
+            drop(outstanding);
             callback(answer);
         });
         if self.shared().when_full == WhenFull::Wait {
@@ -223,7 +223,7 @@ impl Partitions {
 
     /// Whether asynchronous requests of this thread that may be for several partitions are under way for that of a key.
     pub fn has_async(&self, key: &[u8]) -> bool {
-        self.async_order.is_under_way(self.number_of(key))
+        self.async_order.has_outstanding(self.number_of(key))
     }
 
     /// Which partition has which requests of a batch.
