@@ -221,7 +221,7 @@ impl LsmVersion {
     /// # Errors
     /// [`Error::Damaged`], or what the operating system answers.
     pub fn get(&self, key: &[u8]) -> Result<Option<(u64, Option<Vec<u8>>)>> {
-        self.look_up(key, |sst, nth, value| sst.value(nth, value))
+        self.newest_of(key, |sst, nth, value| sst.value(nth, value))
     }
 
     /// As [`get`](Self::get), with the length of the value: one apart is not read.
@@ -229,11 +229,11 @@ impl LsmVersion {
     /// # Errors
     /// As there.
     pub fn find(&self, key: &[u8]) -> Result<Option<(u64, Option<u64>)>> {
-        self.look_up(key, |_, _, value| Ok(value.len() as u64))
+        self.newest_of(key, |_, _, value| Ok(value.len() as u64))
     }
 
     /// The newest that is known of a key, with what `of` gives of a value in a data block of an SST.
-    fn look_up<T>(
+    fn newest_of<T>(
         &self,
         key: &[u8],
         of: impl Fn(&Sst, usize, Value) -> Result<T>,

@@ -221,7 +221,7 @@ impl Partitions {
         self.queue.submit_async(work, Some(split), callback, self)
     }
 
-    /// Whether asynchronous requests of this thread that may be for several partitions are under way for that of a key.
+    /// Whether this thread has asynchronous requests under way in the queue of several partitions, for that of a key.
     pub fn has_async(&self, key: &[u8]) -> bool {
         self.async_order.has_outstanding(self.number_of(key))
     }
