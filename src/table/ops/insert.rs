@@ -36,7 +36,7 @@ const LOSSES_MAX: u32 = 1000;
 /// How long, and how often, the slots of a bucket may look the same while all of them are in the hands of others. Those
 /// of a damaged file stay so.
 const BUCKET_WAIT_MAX: Duration = Duration::from_secs(2);
-const BUCKET_LOOKS_MAX: u32 = 1000;
+const BUCKET_CHECKS_MAX: u32 = 1000;
 
 /// What became of an insertion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,7 +87,7 @@ struct FullBucket {
     words: Vec<u64>,
     /// When it came to look so.
     since: Instant,
-    looks: u32,
+    checks: u32,
 }
 
 /// What the walk over a tentative insertion's rivals found.
@@ -137,7 +137,7 @@ impl<'t, M: Medium> Session<'t, M> {
                 if let Some(reserved) = target.reserved {
                     // Another level would be no help. What stands in its one bucket are insertions
                     // and removals of the same key, which others are about to end.
-                    self.table.look_at_full(reserved, &mut full)?;
+                    self.table.check_progress(reserved, &mut full)?;
                     self.unpin_briefly();
                     pause();
                 } else {
@@ -221,11 +221,11 @@ impl<M: Medium> Table<M> {
         Ok(None)
     }
 
-    /// Looks at a reserved bucket that was full at the last look, too, if there was one.
+    /// Checks that something happens to a reserved bucket which is full, and was at the last check, if there was one.
     ///
     /// # Errors
     /// [`Error::Damaged`](crate::Error::Damaged) if nobody has done anything to it for long.
-    fn look_at_full(&self, reserved: u32, full: &mut Option<FullBucket>) -> Result<()> {
+    fn check_progress(&self, reserved: u32, full: &mut Option<FullBucket>) -> Result<()> {
         let at = reserved_bucket_at(reserved);
         let slots = (0..self.shape.slots).map(|slot| self.shape.slot_addr(at, slot));
         let words: Vec<u64> = slots
@@ -234,8 +234,8 @@ impl<M: Medium> Table<M> {
             .collect();
         match full.as_mut().filter(|full| full.words == words) {
             Some(full) => {
-                full.looks += 1;
-                if full.looks > BUCKET_LOOKS_MAX && full.since.elapsed() > BUCKET_WAIT_MAX {
+                full.checks += 1;
+                if full.checks > BUCKET_CHECKS_MAX && full.since.elapsed() > BUCKET_WAIT_MAX {
                     let found = "a bucket full of no items".into();
                     return Err(self.damaged("reserved bucket", at, found));
                 }
@@ -244,7 +244,7 @@ impl<M: Medium> Table<M> {
                 *full = Some(FullBucket {
                     words,
                     since: Instant::now(),
-                    looks: 0,
+                    checks: 0,
                 });
             }
         }
