@@ -212,6 +212,7 @@ impl Other {
             records: plan.settings.records,
             added: 0,
             operations: (COLUMNS * plan.batch) as u64,
+            batch: plan.batch,
             threads: COLUMNS,
             seed: plan.seed,
         };

@@ -13,7 +13,6 @@ mod drive;
 mod gphash;
 #[cfg(feature = "bench-fjall")]
 mod peers;
-mod plan;
 mod plot;
 mod record;
 mod replay;
@@ -27,7 +26,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use gphash_bench::chart;
-use gphash_bench::workload::distribution;
+use gphash_bench::workload::{distribution, store as plan};
 use mimalloc::MiMalloc;
 
 use ::gphash::Engine;
@@ -186,6 +185,9 @@ impl From<Processor> for Engine {
         }
     }
 }
+
+/// Records in a batch of a load that is not measured.
+const FILL_BATCH: usize = 1000;
 
 /// A store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -410,7 +412,7 @@ struct Runner<'a> {
 }
 
 impl Runner<'_> {
-    fn draw(&self, workload: Workload, threads: u16) -> Draw {
+    fn draw(&self, workload: Workload, batch: usize, threads: u16) -> Draw {
         Draw {
             workload,
             law: self.arguments.distribution,
@@ -418,6 +420,7 @@ impl Runner<'_> {
             records: self.arguments.records,
             added: self.added,
             operations: self.arguments.operations,
+            batch,
             threads: threads.into(),
             seed: self.arguments.seed,
         }
@@ -425,16 +428,16 @@ impl Runner<'_> {
 
     /// Puts all records into all stores.
     fn fill(&self) -> Result<(), Failure> {
-        let plan = self.draw(Workload::Load, 1).operations();
+        let plan = self.draw(Workload::Load, FILL_BATCH, 1).operations();
         for (_, store) in &self.stores {
-            store.run(&plan, 1000, Manner::Batch, Arrival::Closed)?;
+            store.run(&plan, FILL_BATCH, Manner::Batch, Arrival::Closed)?;
             store.settle()?;
         }
         Ok(())
     }
 
     fn run(&mut self, workload: Workload, batch: usize, threads: u16) -> Result<(), Failure> {
-        let plan = self.draw(workload, threads).operations();
+        let plan = self.draw(workload, batch, threads).operations();
         let manner = match (workload, batch) {
             (Workload::Transaction, _) => Manner::Transaction,
             (_, 1) => Manner::Single,

@@ -13,4 +13,5 @@ mod pinned;
 pub mod plan;
 mod reload;
 pub mod sizes;
+pub mod store;
 pub mod target;

@@ -1,10 +1,10 @@
-//! What a run does, as operations that are drawn before the clock starts.
+//! What a run of the bench `store` does, as operations that are drawn before the clock starts.
 
 use clap::ValueEnum;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-use crate::distribution::{Distribution, Law};
+use super::distribution::{Distribution, Law};
 
 /// The core workloads of YCSB, and workloads of one verb.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -108,6 +108,8 @@ pub struct Draw {
     /// Records that others have added since.
     pub added: u64,
     pub operations: u64,
+    /// Operations in a batch.
+    pub batch: usize,
     pub threads: usize,
     pub seed: u64,
 }
@@ -149,11 +151,16 @@ impl Draw {
         // Every thread adds records of its own, behind those that are there.
         let first_new = self.records + self.added + share.start;
         let mut added = 0;
+        let mut before = 0;
         share
-            .map(|_| {
+            .enumerate()
+            .map(|(nth, _)| {
+                // Peers read before they write, so the reads of a batch meet what earlier batches have added.
+                if nth % self.batch == 0 {
+                    before = added;
+                }
                 let other: f64 = random.random();
-                // Peers read before they write, so reads of a batch meet what earlier ones added.
-                let mut draw = || distribution.draw(&mut random, first_new, 0);
+                let mut draw = || distribution.draw(&mut random, first_new, before);
                 let mut add = || {
                     added += 1;
                     Operation::Put(first_new + added - 1)
