@@ -380,8 +380,11 @@ fn run_all(arguments: &Arguments) -> Result<(), Failure> {
         .collect::<Result<Vec<_>, Failure>>()?;
     let mut runs = Runner {
         arguments,
+        folder: folder.path(),
+        settings: &settings,
         stores,
         report: Report::new(arguments.json, arguments.steps),
+        is_filled: false,
         added: 0,
     };
     for (kind, store) in &runs.stores {
@@ -405,8 +408,13 @@ fn run_all(arguments: &Arguments) -> Result<(), Failure> {
 
 struct Runner<'a> {
     arguments: &'a Arguments,
+    /// Where the directories of the stores are.
+    folder: &'a Path,
+    settings: &'a Settings,
     stores: Vec<(Kind, Box<dyn Runs>)>,
     report: Report,
+    /// The stores hold records.
+    is_filled: bool,
     /// Records that workloads have added.
     added: u64,
 }
@@ -426,8 +434,21 @@ impl Runner<'_> {
         }
     }
 
+    /// Replaces all stores by empty ones.
+    fn empty(&mut self) -> Result<(), Failure> {
+        for (kind, store) in std::mem::take(&mut self.stores) {
+            drop(store);
+            std::fs::remove_dir_all(self.folder.join(kind.name()))?;
+            let store = kind.open(self.folder, self.settings)?;
+            self.stores.push((kind, store));
+        }
+        self.added = 0;
+        Ok(())
+    }
+
     /// Puts all records into all stores.
-    fn fill(&self) -> Result<(), Failure> {
+    fn fill(&mut self) -> Result<(), Failure> {
+        self.is_filled = true;
         let plan = self.draw(Workload::Load, FILL_BATCH, 1).operations();
         for (_, store) in &self.stores {
             store.run(&plan, FILL_BATCH, Manner::Batch, Arrival::Closed)?;
@@ -437,7 +458,6 @@ impl Runner<'_> {
     }
 
     fn run(&mut self, workload: Workload, batch: usize, threads: u16) -> Result<(), Failure> {
-        let plan = self.draw(workload, batch, threads).operations();
         let manner = match (workload, batch) {
             (Workload::Transaction, _) => Manner::Transaction,
             (_, 1) => Manner::Single,
@@ -461,6 +481,11 @@ impl Runner<'_> {
             }
         }
         for arrival in arrivals {
+            if workload == Workload::Load && std::mem::replace(&mut self.is_filled, true) {
+                self.empty()?;
+            }
+            // What the runs before have added is not added again.
+            let plan = self.draw(workload, batch, threads).operations();
             for (kind, store) in &self.stores {
                 if kind.lacks().contains(&workload) {
                     continue;
@@ -500,9 +525,9 @@ impl Runner<'_> {
                 })?;
             }
             self.added += self.arguments.operations;
-        }
-        if workload == Workload::Delete {
-            self.fill()?;
+            if workload == Workload::Delete {
+                self.fill()?;
+            }
         }
         Ok(())
     }
