@@ -10,11 +10,15 @@ use gphash::store::{
 };
 
 use crate::plan::Operation;
+use crate::process::{processor_ticks, written};
 use crate::record::{Sizes, add};
 use crate::target::{Compacted, Failure, HotGets, Manner, Settings, Target, check_answers};
 
-/// Without a compaction for so long, none is due.
-const SETTLED: Duration = Duration::from_millis(300);
+/// After so long without work in the background, none is due.
+const QUIET: Duration = Duration::from_secs(1);
+
+/// Processor time of a quiet process in that time: threads that look whether there is work.
+const QUIET_TICKS_MAX: u64 = 2;
 
 /// Records that are put at a time into a store that is filled.
 const FILL_RECORDS: usize = 1 << 18;
@@ -351,18 +355,20 @@ impl Target for Gphash {
 
     fn settle(&self) -> Result<(), Failure> {
         self.store.checkpoint()?;
-        let compactions = || {
+        // A compaction is counted when it ends. One that runs takes processor time, or writes.
+        let work = || {
             let spill = self.store.stats().spill;
-            (spill.compactions, spill.moves)
+            (spill.compactions, spill.moves, written())
         };
-        let mut last = compactions();
         loop {
-            std::thread::sleep(SETTLED);
-            let now = compactions();
-            if now == last {
+            let (before, ticks) = (work(), processor_ticks());
+            std::thread::sleep(QUIET);
+            let spent = processor_ticks()
+                .zip(ticks)
+                .map_or(0, |(after, before)| after - before);
+            if work() == before && spent <= QUIET_TICKS_MAX {
                 return Ok(());
             }
-            last = now;
         }
     }
 

@@ -14,6 +14,7 @@ mod gphash;
 #[cfg(feature = "bench-fjall")]
 mod peers;
 mod plot;
+mod process;
 mod record;
 mod replay;
 mod report;
@@ -34,6 +35,7 @@ use ::gphash::store::{Steps, StoreOptions};
 use distribution::Law;
 use drive::{Arrival, Measured};
 use plan::{Draw, Operation, Workload};
+use process::written;
 use record::{LEAST_KEY, LEAST_VALUE, Sizes};
 use report::{Report, Row, Shares};
 use target::{Compacted, Failure, HotGets, Manner, Settings, Target};
@@ -492,7 +494,7 @@ impl Runner<'_> {
                 }
                 let before = store.steps();
                 let hot_before = store.hot_gets();
-                let (compacted, written) = (store.compacted(), written());
+                let (compacted, written_before) = (store.compacted(), written());
                 let measured = store.run(&plan, batch, manner, arrival)?;
                 let after = store.steps();
                 store.settle()?;
@@ -511,8 +513,8 @@ impl Runner<'_> {
                     p999_us: measured.percentile_us(99.9),
                     max_us: measured.percentile_us(100.0),
                     bytes: store.memory(),
-                    written: written
-                        .zip(self::written())
+                    written: written_before
+                        .zip(written())
                         .map(|(before, after)| after - before),
                     compaction_mb_s: compacted.zip(store.compacted()).and_then(rate_of),
                     hot_hits: hot_before
@@ -531,15 +533,6 @@ impl Runner<'_> {
         }
         Ok(())
     }
-}
-
-/// Bytes that this process has given to calls that write, if the system says so.
-fn written() -> Option<u64> {
-    let counters = std::fs::read_to_string("/proc/self/io").ok()?;
-    let mut values = counters
-        .lines()
-        .filter_map(|line| line.strip_prefix("wchar: "));
-    values.next()?.parse().ok()
 }
 
 /// MB a second that were compacted between two moments, if any were.
