@@ -8,12 +8,14 @@
 //! The load goes on until the table has grown once and the resize is over. It runs in a process of
 //! its own, which aborts at the end, so that the file is what a crash leaves.
 
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
 use gphash::{Engine, Index, Options};
+use gphash_bench::workload::target::Failure;
 use num_traits::ToPrimitive;
 
 type Value = [u64; 16];
@@ -22,11 +24,12 @@ type Value = [u64; 16];
 #[derive(Debug, Parser)]
 struct Arguments {
     /// Items that the table is made for; it grows when it holds about half as many again.
-    #[arg(long, default_value_t = 16_000_000)]
+    #[arg(long, default_value_t = 16_000_000,
+        value_parser = clap::value_parser!(u64).range(1..=Options::MAX_CAPACITY))]
     items: u64,
     /// Operations in a batch.
-    #[arg(long, default_value_t = 4096)]
-    batch: usize,
+    #[arg(long, default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..))]
+    batch: u32,
     /// Where the file is made.
     #[arg(long, default_value = "/dev/shm")]
     folder: PathBuf,
@@ -56,34 +59,48 @@ impl Arguments {
     }
 }
 
-fn main() {
+fn main() -> ExitCode {
     let arguments = Arguments::parse();
     if arguments.trace {
         tracing_subscriber::fmt()
             .with_max_level(tracing::Level::DEBUG)
-            .with_writer(std::io::stderr)
+            .with_writer(io::stderr)
             .init();
     }
+    match run(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            let _ = writeln!(io::stderr(), "growth: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<(), Failure> {
     if let Some(path) = &arguments.load {
-        load(&arguments, path);
+        load(arguments, path)?;
         std::process::abort();
     }
-    let folder = tempfile::tempdir_in(&arguments.folder).expect("a folder for the file");
+    let parent = arguments.folder.display();
+    let folder = tempfile::tempdir_in(&arguments.folder)
+        .map_err(|error| format!("{parent}: {error}; choose another with --folder"))?;
     let path = folder.path().join("growth.gph");
-    let status = Command::new(std::env::current_exe().expect("this program"))
+    let status = Command::new(std::env::current_exe()?)
         .args(std::env::args_os().skip(1))
         .arg("--load")
         .arg(&path)
-        .status()
-        .expect("the load ran");
-    assert_eq!(status.code(), None, "the load ended by itself");
-    first_answer(&arguments, &path, "after a crash");
-    first_answer(&arguments, &path, "after a clean close");
+        .status()?;
+    // It aborts when it is done.
+    if status.code().is_some() {
+        return Err(format!("the load ended with {status}").into());
+    }
+    first_answer(arguments, &path, "after a crash")?;
+    first_answer(arguments, &path, "after a clean close")
 }
 
 /// Keys in no order, none of them twice.
-fn keys(first: u64, count: usize) -> Vec<u64> {
-    (first..first + count as u64)
+fn keys(first: u64, count: u32) -> Vec<u64> {
+    (first..first + u64::from(count))
         .map(|n| n.wrapping_mul(0xD129_0D3B_3B6A_3C4B))
         .collect()
 }
@@ -95,7 +112,7 @@ struct Stretch {
 }
 
 impl Stretch {
-    fn print(mut self, name: &str, batch: usize) {
+    fn print(mut self, name: &str, batch: u32) {
         let sum: Duration = self.times.iter().sum();
         let count = self.times.len();
         self.times.sort_unstable();
@@ -109,7 +126,7 @@ impl Stretch {
         };
         println!(
             "{name:<24} {count:>6} batches {:>7.2} M/s  p50 {:>8.3} ms  p99 {:>8.3} ms  longest {:>8.3} ms",
-            (count * batch) as f64 / sum.as_secs_f64() / 1e6,
+            count as f64 * f64::from(batch) / sum.as_secs_f64() / 1e6,
             at(0.5),
             at(0.99),
             at(1.0),
@@ -117,10 +134,10 @@ impl Stretch {
     }
 }
 
-fn load(arguments: &Arguments, path: &Path) {
-    let index = Index::<u64, Value>::create(path, &arguments.options()).expect("a new index");
+fn load(arguments: &Arguments, path: &Path) -> Result<(), Failure> {
+    let index = Index::<u64, Value>::create(path, &arguments.options())?;
     let top = index.stats().top_level;
-    let values: Vec<Value> = (0..arguments.batch as u64).map(|n| [n; 16]).collect();
+    let values: Vec<Value> = (0..u64::from(arguments.batch)).map(|n| [n; 16]).collect();
     let [mut before, mut during] = [Stretch::default(), Stretch::default()];
     let mut next = 1;
     let mut grown = None;
@@ -130,7 +147,7 @@ fn load(arguments: &Arguments, path: &Path) {
         let keys = keys(next, arguments.batch);
         next += keys.len() as u64;
         let started = Instant::now();
-        index.insert(&keys, &values).expect("inserted");
+        index.insert(&keys, &values)?;
         let time = started.elapsed();
         let stats = index.stats();
         if stats.top_level == top {
@@ -145,7 +162,7 @@ fn load(arguments: &Arguments, path: &Path) {
                 since.elapsed().as_secs_f64(),
                 during.times.len()
             );
-            ends = next + (arguments.items / 16).max(arguments.batch as u64);
+            ends = next + (arguments.items / 16).max(arguments.batch.into());
         }
     }
     before.print("before the growth", arguments.batch);
@@ -153,14 +170,17 @@ fn load(arguments: &Arguments, path: &Path) {
     println!("{:?}", index.stats());
     // The file stays as it is at this moment.
     std::mem::forget(index);
+    Ok(())
 }
 
-fn first_answer(arguments: &Arguments, path: &Path, what: &str) {
+fn first_answer(arguments: &Arguments, path: &Path, what: &str) -> Result<(), Failure> {
     let started = Instant::now();
-    let index = Index::<u64, Value>::open(path, &arguments.options()).expect("an open index");
+    let index = Index::<u64, Value>::open(path, &arguments.options())?;
     let open = started.elapsed();
-    let found = index.get_one(&keys(1, 1)[0]).expect("looked up");
-    assert!(found.is_some());
+    let found = index.get_one(&keys(1, 1)[0])?;
+    if found.is_none() {
+        return Err(format!("{what}: the first item is not there").into());
+    }
     println!(
         "{what}: {} items, open after {:.3} s, first answer after {:.3} s; {:?}",
         index.len(),
@@ -168,5 +188,5 @@ fn first_answer(arguments: &Arguments, path: &Path, what: &str) {
         started.elapsed().as_secs_f64(),
         index.recovery()
     );
-    index.close().expect("closed");
+    Ok(index.close()?)
 }
