@@ -317,7 +317,7 @@ impl Options {
     }
 
     /// How often the cache of the CUDA engine is refreshed beside running batches, if it was used enough
-    /// since the last time for another choice to be worth it. `None`: only by
+    /// since the last time for another choice to be worth it; longer than zero. `None`: only by
     /// [`reload_cache`](crate::Index::reload_cache).
     ///
     /// Default: one second.
@@ -588,6 +588,13 @@ impl Options {
                 option: "cache_ratio",
                 found: self.cache_ratio.to_string(),
                 expected: "0.0 to 1.0".into(),
+            });
+        }
+        if self.cache_period == Some(Duration::ZERO) {
+            return Err(Error::InvalidOption {
+                option: "cache_period",
+                found: "0 s".into(),
+                expected: "a time longer than zero, or None".into(),
             });
         }
         Ok(())

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use gphash::layout::superblock::Flags;
 use gphash::layout::{DATA_START, SUPERBLOCKS, Superblock};
@@ -71,6 +72,7 @@ fn options_that_cannot_be() {
         ("cache_ratio", options().cache_ratio(f64::NAN)),
         ("cache_ratio", options().cache_ratio(-0.1)),
         ("cache_ratio", options().cache_ratio(1.1)),
+        ("cache_period", options().cache_period(Some(Duration::ZERO))),
         ("shape", options().shape(0, 2, 8)),
         ("shape", options().shape(2, 0, 8)),
         ("shape", options().shape(2, 2, 0)),
