@@ -204,6 +204,16 @@ impl Store {
 
     /// As [`put_async`](Self::put_async), with the outcome as a [future](Pending).
     ///
+    /// # Examples
+    /// ```
+    /// # use gphash_test_support::block_on;
+    /// # let dir = tempfile::tempdir()?;
+    /// # let store = gphash::store::Store::open(dir.path(), &Default::default())?;
+    /// block_on(store.put_future("ada", "lovelace"))?;
+    /// assert_eq!(store.get(b"ada")?, Some(b"lovelace".to_vec()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// As there, of the future.
     pub fn put_future(&self, key: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>) -> Pending<()> {
@@ -213,6 +223,18 @@ impl Store {
     }
 
     /// Takes a key's value away without waiting: see [`put_async`](Self::put_async).
+    ///
+    /// # Examples
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let store = gphash::store::Store::open(dir.path(), &Default::default())?;
+    /// store.put("ada", "lovelace")?;
+    /// let (sender, outcome) = std::sync::mpsc::channel();
+    /// store.delete_async("ada", move |result| sender.send(result).unwrap());
+    /// outcome.recv()??;
+    /// assert_eq!(store.get(b"ada")?, None);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// As there.
@@ -227,6 +249,17 @@ impl Store {
 
     /// As [`delete_async`](Self::delete_async), with the outcome as a [future](Pending).
     ///
+    /// # Examples
+    /// ```
+    /// # use gphash_test_support::block_on;
+    /// # let dir = tempfile::tempdir()?;
+    /// # let store = gphash::store::Store::open(dir.path(), &Default::default())?;
+    /// store.put("ada", "lovelace")?;
+    /// block_on(store.delete_future("ada"))?;
+    /// assert_eq!(store.get(b"ada")?, None);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// As there, of the future.
     pub fn delete_future(&self, key: impl Into<Vec<u8>>) -> Pending<()> {
@@ -237,6 +270,26 @@ impl Store {
 
     /// Merges an operand into a key's value without waiting: see [`merge`](Self::merge) and
     /// [`put_async`](Self::put_async).
+    ///
+    /// # Examples
+    /// ```
+    /// # struct Append;
+    /// # impl gphash::store::MergeOperator for Append {
+    /// #     fn name(&self) -> &str { "append" }
+    /// #     fn merge(&self, _: &[u8], old: Option<&[u8]>, new: &[u8]) -> Result<Vec<u8>, String> {
+    /// #         Ok([old.unwrap_or_default(), new].concat())
+    /// #     }
+    /// # }
+    /// # let options = gphash::store::StoreOptions::new().merge_operator(std::sync::Arc::new(Append));
+    /// # let dir = tempfile::tempdir()?;
+    /// # let store = gphash::store::Store::open(dir.path(), &options)?;
+    /// let (sender, outcome) = std::sync::mpsc::channel();
+    /// // The merge operator of this store appends.
+    /// store.merge_async("log", "line", move |result| sender.send(result).unwrap());
+    /// outcome.recv()??;
+    /// assert_eq!(store.get(b"log")?, Some(b"line".to_vec()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// Those of both.
@@ -253,6 +306,25 @@ impl Store {
 
     /// As [`merge_async`](Self::merge_async), with the outcome as a [future](Pending).
     ///
+    /// # Examples
+    /// ```
+    /// # use gphash_test_support::block_on;
+    /// # struct Append;
+    /// # impl gphash::store::MergeOperator for Append {
+    /// #     fn name(&self) -> &str { "append" }
+    /// #     fn merge(&self, _: &[u8], old: Option<&[u8]>, new: &[u8]) -> Result<Vec<u8>, String> {
+    /// #         Ok([old.unwrap_or_default(), new].concat())
+    /// #     }
+    /// # }
+    /// # let options = gphash::store::StoreOptions::new().merge_operator(std::sync::Arc::new(Append));
+    /// # let dir = tempfile::tempdir()?;
+    /// # let store = gphash::store::Store::open(dir.path(), &options)?;
+    /// // The merge operator of this store appends.
+    /// block_on(store.merge_future("log", "line"))?;
+    /// assert_eq!(store.get(b"log")?, Some(b"line".to_vec()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// As there, of the future.
     pub fn merge_future(
@@ -268,6 +340,17 @@ impl Store {
     /// The value of a key, without waiting: see [`put_async`](Self::put_async). It sees what the same thread has asked
     /// for before of that key. Many of them at once need memory for all their values.
     ///
+    /// # Examples
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let store = gphash::store::Store::open(dir.path(), &Default::default())?;
+    /// store.put("ada", "lovelace")?;
+    /// let (sender, outcome) = std::sync::mpsc::channel();
+    /// store.get_async("ada", move |result| sender.send(result).unwrap());
+    /// assert_eq!(outcome.recv()??, Some(b"lovelace".to_vec()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// Those of [`get`](Self::get) and of [`put_async`](Self::put_async) are the callback's.
     pub fn get_async(
@@ -281,6 +364,16 @@ impl Store {
 
     /// As [`get_async`](Self::get_async), with the outcome as a [future](Pending).
     ///
+    /// # Examples
+    /// ```
+    /// # use gphash_test_support::block_on;
+    /// # let dir = tempfile::tempdir()?;
+    /// # let store = gphash::store::Store::open(dir.path(), &Default::default())?;
+    /// store.put("ada", "lovelace")?;
+    /// assert_eq!(block_on(store.get_future("ada"))?, Some(b"lovelace".to_vec()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// As there, of the future.
     pub fn get_future(&self, key: impl Into<Vec<u8>>) -> Pending<Option<Vec<u8>>> {
@@ -290,6 +383,20 @@ impl Store {
     }
 
     /// Executes requests as [`execute`](Self::execute) does, without waiting: see [`put_async`](Self::put_async).
+    ///
+    /// # Examples
+    /// ```
+    /// use gphash::store::{Request, Response};
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let store = gphash::store::Store::open(dir.path(), &Default::default())?;
+    /// # store.put("ada", "lovelace")?;
+    /// let get = Request::Get { key: b"ada".to_vec() };
+    /// let (sender, outcome) = std::sync::mpsc::channel();
+    /// store.execute_async(vec![get], move |result| sender.send(result).unwrap());
+    /// assert!(matches!(outcome.recv()??[..], [Response::Value(Some(_))]));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// Those of both are the callback's.
@@ -303,6 +410,20 @@ impl Store {
     }
 
     /// As [`execute_async`](Self::execute_async), with the outcome as a [future](Pending).
+    ///
+    /// # Examples
+    /// ```
+    /// # use gphash_test_support::block_on;
+    /// use gphash::store::{Request, Response};
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let store = gphash::store::Store::open(dir.path(), &Default::default())?;
+    /// # store.put("ada", "lovelace")?;
+    /// let get = Request::Get { key: b"ada".to_vec() };
+    /// let responses = block_on(store.execute_future(vec![get]))?;
+    /// assert!(matches!(responses[..], [Response::Value(Some(_))]));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// As there, of the future.

@@ -10,6 +10,7 @@ use std::time::Duration;
 use gphash::pm::{Call, Faults};
 use gphash::store::{Durability, MergeOperator, Request, Response, Store, StoreOptions, WhenFull};
 use gphash::{Error, Result};
+use gphash_test_support::block_on;
 
 use super::disk::folders;
 
@@ -310,25 +311,6 @@ fn panic_of_a_change_breaks_the_store_and_loses_nothing() {
             store.close().unwrap();
         }
     });
-}
-
-/// Polls a future until it is ready, and sleeps meanwhile.
-fn block_on<T>(future: impl Future<Output = T>) -> T {
-    struct Unpark(std::thread::Thread);
-    impl std::task::Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let waker = Arc::new(Unpark(std::thread::current())).into();
-    let mut future = std::pin::pin!(future);
-    loop {
-        let mut context = std::task::Context::from_waker(&waker);
-        match future.as_mut().poll(&mut context) {
-            std::task::Poll::Ready(outcome) => return outcome,
-            std::task::Poll::Pending => std::thread::park(),
-        }
-    }
 }
 
 #[test]

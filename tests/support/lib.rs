@@ -1,9 +1,11 @@
-//! What several test programs do: they read settings, compile C++, kill processes, and end threads.
+//! What several test programs do: they read settings, compile C++, kill processes, end threads, and wait for futures.
 
+mod block_on;
 pub mod compiler;
 mod ends;
 pub mod process;
 mod setting;
 
+pub use block_on::block_on;
 pub use ends::Ends;
 pub use setting::setting;

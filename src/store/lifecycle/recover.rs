@@ -82,6 +82,17 @@ pub fn recover(
 /// Gives back room of the store in the directory `path`, as [`Store::compact`] does, without the program that owns it: of
 /// its merge operator and its partitioner nothing is asked. The store must not be open.
 ///
+/// # Examples
+/// ```
+/// use gphash::store::compact;
+///
+/// # let dir = tempfile::tempdir()?;
+/// # let store = gphash::store::Store::open(dir.path(), &Default::default())?;
+/// # store.close()?;
+/// compact(dir.path(), &|_| {})?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
 /// # Errors
 /// Those of [`Store::open`] and [`Store::compact`], and [`Error::Missing`] if there is no store.
 pub fn compact(path: impl AsRef<Path>, progress: &(dyn Fn(Progress) + Sync)) -> Result<()> {
