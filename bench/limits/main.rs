@@ -1,7 +1,7 @@
 //! What the machine can do at most, and what the index makes of it, in one run.
 //!
 //! ```text
-//! cargo bench --features cuda --bench limits -- --plots figures
+//! cargo bench --features cust --bench limits -- --plots figures   # without a GPU: no feature
 //! ```
 //!
 //! First the limits: bandwidths, latencies, and accesses to random places of host memory in a file
