@@ -33,7 +33,7 @@ pub(crate) const HOME_EMPTY_SLOTS_MIN: u32 = 2;
 /// looks like a rival only while the insertion stands there. Each attempt takes a record.
 const LOSSES_MAX: u32 = 1000;
 
-/// How long, and how often, the slots of a bucket may look the same while all of them are in the hands of others. Those
+/// How long, and how often, the slots of a bucket may stay the same while all of them are in the hands of others. Those
 /// of a damaged file stay so.
 const BUCKET_WAIT_MAX: Duration = Duration::from_secs(2);
 const BUCKET_CHECKS_MAX: u32 = 1000;
@@ -85,7 +85,7 @@ impl<'t> EmptySlot<'t> {
 struct FullBucket {
     /// The words of its slots.
     words: Vec<u64>,
-    /// When it came to look so.
+    /// When they came to be so.
     since: Instant,
     checks: u32,
 }
