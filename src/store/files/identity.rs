@@ -1,11 +1,13 @@
 //! Which store, and which partition of it, a directory is.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use super::dir::MANIFEST;
 use super::manifest::Manifest;
 use super::reserve::Shares;
+use super::unopened;
 use super::unopened::damaged;
 use crate::pm::Dir;
 use crate::{Error, Result};
@@ -116,12 +118,42 @@ impl Identity {
 pub fn check_first(root: &Dir, found: &Manifest) -> Result<()> {
     match found.partition {
         0 => Ok(()),
-        number => {
-            let found =
-                format!("partition {number} of the store in the directory above; open that");
-            Err(damaged(root.join(MANIFEST), "partition", 12, found))
+        number => Err(not_first(root, number)),
+    }
+}
+
+/// Says whether a directory whose own manifest does not tell may be a store's: that of another partition has the name
+/// of one, and lies in a store.
+///
+/// # Errors
+/// As [`check_first`], and what the operating system answers.
+pub fn check_name(root: &Dir) -> Result<()> {
+    let path = root.path();
+    // The directory is a partition by the name that it was given, or by the one behind `.` or a link.
+    let paths = [Some(path.to_path_buf()), path.canonicalize().ok()];
+    for path in paths.iter().flatten() {
+        let Some(number) = number_of(path) else {
+            continue;
+        };
+        let above = path.parent().filter(|above| !above.as_os_str().is_empty());
+        let above = above.unwrap_or_else(|| Path::new("."));
+        let is_partition = match unopened::inspect(&Dir::at(above.into(), root.faults())) {
+            Ok(Some(copies)) => number < copies.manifest.partitions,
+            Ok(None) | Err(Error::ForeignDirectory { .. }) => false,
+            Err(error) if error.is_refusal() => return Err(error),
+            // A store that is damaged, or of another format.
+            Err(_) => true,
+        };
+        if is_partition {
+            return Err(not_first(root, number));
         }
     }
+    Ok(())
+}
+
+fn not_first(root: &Dir, number: u32) -> Error {
+    let found = format!("partition {number} of the store in the directory above; open that");
+    damaged(root.join(MANIFEST), "partition", 12, found)
 }
 
 /// Says whether a directory is that of this partition of the store whose first partition has the manifest `first`.
@@ -170,4 +202,11 @@ pub fn id_of_partition(store_id: [u64; 2], number: u32) -> [u64; 2] {
 /// The name of the directory of a partition that is not the first one.
 pub fn partition_name(number: u32) -> String {
     format!("partition-{number:03}")
+}
+
+/// The number of the partition whose directory has such a name.
+fn number_of(path: &Path) -> Option<u32> {
+    let name = path.file_name()?.to_str()?;
+    let number = name.strip_prefix("partition-")?.parse().ok()?;
+    (number > 0 && name == partition_name(number)).then_some(number)
 }

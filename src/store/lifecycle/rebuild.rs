@@ -66,7 +66,12 @@ pub fn prepare(
             notes.push(note(StoreFile::Manifest, text));
             make_manifest(root, None, identity, mark, &mut notes)?
         }
-        Ok(Copies { manifest, .. }) if !is_older(&manifest, mark) => manifest,
+        Ok(Copies { manifest, .. }) if !is_older(&manifest, mark) => {
+            match identity.is_misplaced(&manifest) {
+                true => place(root, manifest, identity, &mut notes)?,
+                false => manifest,
+            }
+        }
         Ok(Copies { manifest, .. }) => {
             let text = format!(
                 "an older copy, of generation {}; made anew from the other files",
@@ -118,6 +123,42 @@ impl Identity {
             None => !votes.is_empty() && !votes.contains_key(&manifest.store_id),
         }
     }
+
+    /// Whether a manifest is this partition's, and says that it is another one. That has a salvage done which took the
+    /// partition for a store of its own. A number of partitions alone says nothing: it may be the first one's that is
+    /// wrong.
+    fn is_misplaced(&self, manifest: &Manifest) -> bool {
+        self.store_id == Some(manifest.store_id) && manifest.partition != self.partition
+    }
+}
+
+/// Makes a manifest that says which partition its place is. What it says of the files holds.
+fn place(
+    root: &Dir,
+    manifest: Manifest,
+    identity: &Identity,
+    notes: &mut Vec<Note>,
+) -> Result<Manifest> {
+    let &Identity {
+        partitions,
+        partition,
+        ..
+    } = identity;
+    let text = format!(
+        "partition {} of {}; made anew as partition {partition} of {partitions}",
+        manifest.partition, manifest.partitions
+    );
+    notes.push(note(StoreFile::Manifest, text));
+    let manifest = Manifest {
+        partitions,
+        partition,
+        others: vec![0; manifest::others(partitions, partition)],
+        generation: manifest.generation + 1,
+        salvaged: true,
+        ..manifest
+    };
+    manifest.write(root)?;
+    Ok(manifest)
 }
 
 fn is_older(manifest: &Manifest, mark: Option<Mark>) -> bool {
@@ -226,6 +267,7 @@ fn make_manifest(
     let generation = mark.map_or(0, |mark| mark.generation);
     let generation = generation.max(older.map_or(0, |older| older.generation)) + 1;
     let (partitions, partition) = older
+        .filter(|older| !identity.is_misplaced(older))
         .map_or((identity.partitions, identity.partition), |older| {
             (older.partitions, older.partition)
         });

@@ -68,7 +68,8 @@ use crate::{Engine, Error, Progress, Recovery, Repair, Report, ReportState, Resu
 ///
 /// # Errors
 /// [`Error::ForeignDirectory`], [`Error::Missing`] without a manifest, [`Error::InUse`], and what
-/// is wrong with the manifest, unless a salvage can make it anew. Errors of the operating system,
+/// is wrong with the manifest, unless a salvage can make it anew. [`Error::Damaged`] for the directory of a partition: a
+/// store is recovered as a whole. Errors of the operating system,
 /// also where a file cannot be read: nothing was given up then, and the call can be repeated.
 /// Damage of the other files is reported, not an error.
 pub fn recover(
@@ -121,8 +122,8 @@ pub(in crate::store) fn recover_with(
     match unopened::inspect(&root) {
         Ok(Some(copies)) => identity::check_first(&root, &copies.manifest)?,
         Err(error) if error.is_refusal() => return Err(error),
-        // A salvage may make it anew.
-        Ok(None) | Err(_) => {}
+        // A salvage may make it anew, for a store.
+        Ok(None) | Err(_) => identity::check_name(&root)?,
     }
     let notes = match repair {
         Repair::Salvage => {
@@ -212,12 +213,27 @@ struct StorePart {
     notes: Vec<Note>,
 }
 
-/// How many partitions a store has as far as its directory says, for one that has lost its manifest.
+/// How many partitions a store has as far as its directory and the other partitions say, for one that has lost its
+/// manifest.
 fn guessed_partitions(root: &Dir) -> Result<u32> {
     let names = root.names()?;
-    let has = |number: &u32| names.contains(&identity::partition_name(*number));
-    let others = (1..PARTITIONS_MAX).filter(has).max();
-    Ok(1 + others.unwrap_or(0))
+    let mut guessed = 1;
+    for number in 1..PARTITIONS_MAX {
+        let name = identity::partition_name(number);
+        if !names.contains(&name) {
+            continue;
+        }
+        guessed = guessed.max(number + 1);
+        // The last ones may be missing. With fewer partitions keys would be searched for in others than have them.
+        match unopened::inspect(&root.within(&name)) {
+            Ok(Some(Copies { manifest, .. })) if manifest.partition == number => {
+                guessed = guessed.max(manifest.partitions);
+            }
+            Err(error) if error.is_refusal() => return Err(error),
+            Ok(_) | Err(_) => {}
+        }
+    }
+    Ok(guessed)
 }
 
 /// Whether a salvage has not ended.
