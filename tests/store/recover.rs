@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,13 +10,13 @@ use std::{fs, io, iter};
 
 use gphash::pm::{Call, Faults};
 use gphash::store::{Durability, Store, StoreOptions, WriteBatch};
-use gphash::{Domain, Error, ReportState};
+use gphash::{Domain, Error, Index, Options, ReportState};
 use gphash_recover::Arguments;
 use gphash_recover::clap::Parser;
 use serde_json::Value;
 
 use super::append;
-use super::disk::{copy, files, folders};
+use super::disk::{copy, files, folders, room_taken};
 use super::model::{Model, contents};
 
 fn options() -> StoreOptions {
@@ -28,23 +29,26 @@ fn options() -> StoreOptions {
         .merge_operator(append())
 }
 
-/// Runs the tool with `--json` and once more without; gives exit status and object.
+/// Runs the tool; gives exit status, standard output and standard error.
+fn run(arguments: &[&str], path: &Path) -> (u8, String, String) {
+    let given = arguments.iter().map(OsStr::new);
+    let given = iter::once(OsStr::new("gphash-recover")).chain(given);
+    let given = Arguments::try_parse_from(given.chain([path.as_os_str()])).unwrap();
+    let (mut text, mut errors) = (Vec::new(), Vec::new());
+    let status = gphash_recover::run(&given, &mut text, &mut errors);
+    let text = String::from_utf8(text).unwrap();
+    (status, text, String::from_utf8(errors).unwrap())
+}
+
+/// Runs the tool with `--json`, and a check once more without; gives exit status and object.
 fn tool(arguments: &[&str], path: &Path) -> (u8, Value) {
-    let run = |more: &[&str]| {
-        let given = more.iter().chain(arguments).map(OsStr::new);
-        let given = iter::once(OsStr::new("gphash-recover")).chain(given);
-        let given = Arguments::try_parse_from(given.chain([path.as_os_str()])).unwrap();
-        let (mut text, mut errors) = (Vec::new(), Vec::new());
-        let status = gphash_recover::run(&given, &mut text, &mut errors);
-        let text = String::from_utf8(text).unwrap();
-        (status, text, String::from_utf8(errors).unwrap())
-    };
+    let run = |more: &[&str]| run(&[more, arguments].concat(), path);
     if arguments == ["--check"] {
         let (status, text, errors) = run(&[]);
         let (again, quiet, _) = run(&["--quiet"]);
         assert_eq!((again, &quiet[..]), (status, ""));
         assert!(
-            text.contains("index.gph") || status == 2 && !errors.is_empty(),
+            text.contains("index.gph") || path.is_file() || status == 2 && !errors.is_empty(),
             "{text}{errors}"
         );
     }
@@ -790,4 +794,73 @@ fn compaction_needs_no_merge_operator() {
     let none = gphash::store::compact(dir.path().join("none"), &|_| {});
     assert!(matches!(none, Err(Error::Missing { .. })), "{none:?}");
     assert!(!dir.path().join("none").exists());
+}
+
+/// Bytes that a file or the files below a directory have on their disk.
+fn room_taken_by(path: &Path) -> u64 {
+    match path.is_dir() {
+        true => room_taken(path),
+        false => fs::metadata(path).unwrap().blocks() * 512,
+    }
+}
+
+/// A closed index of which most items were removed.
+fn emptied_index(path: &Path) {
+    let index = Index::<u64, u64>::create(path, &Options::new()).unwrap();
+    let keys: Vec<u64> = (0..60_000).collect();
+    index.insert(&keys, &keys).unwrap();
+    index.remove(&keys[100..]).unwrap();
+    index.close().unwrap();
+}
+
+#[test]
+fn compaction_reports_what_it_leaves() {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, again) = (dir.path().join("index"), dir.path().join("again"));
+    emptied_index(&file);
+    fs::copy(&file, &again).unwrap();
+    let (store, ..) = spilled(dir.path());
+    for path in [&file, &store] {
+        let (_, before) = tool(&["--check"], path);
+        let bytes = room_taken_by(path);
+        let (status, object) = tool(&["--compact"], path);
+        assert_eq!((status, object["state"].as_str()), (0, Some("clean")));
+        let freed = bytes - room_taken_by(path);
+        assert!(freed > 0, "{object}");
+        assert_eq!(object["bytes_freed"], freed, "{object}");
+        let (_, after) = tool(&["--check"], path);
+        assert_eq!(after.get("bytes_freed"), None);
+        for field in ["levels", "capacity", "load_factor", "files"] {
+            assert_eq!(object.get(field), after.get(field), "{field}");
+        }
+        let changed = if path == &file { "capacity" } else { "files" };
+        assert_ne!(before.get(changed), after.get(changed));
+    }
+    let (status, text, _) = run(&["--compact"], &again);
+    assert!(status == 0 && text.contains("bytes freed"), "{text}");
+}
+
+#[test]
+fn compaction_that_fails_keeps_the_report() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("index");
+    emptied_index(&path);
+    // One who reads beside a recovery that finds nothing to do.
+    let reader = fs::File::open(&path).unwrap();
+    reader.lock_shared().unwrap();
+    let (status, object) = tool(&["--compact"], &path);
+    assert_eq!((status, object["state"].as_str()), (2, Some("clean")));
+    assert_eq!(object["items"], 100);
+    let told = object["error"].as_str().unwrap();
+    assert!(
+        told.starts_with("not compacted: ") && told.contains("in use"),
+        "{told}"
+    );
+    let (status, text, errors) = run(&["--compact"], &path);
+    assert_eq!(status, 2);
+    assert!(
+        text.contains("100 of") && !text.contains("bytes freed"),
+        "{text}"
+    );
+    assert!(errors.contains("not compacted: "), "{errors}");
 }

@@ -6,6 +6,19 @@ use gphash::store::StoreReport;
 use gphash::{Report, ReportState};
 use indicatif::HumanCount;
 
+/// What became of a file or of a store.
+pub(crate) struct Outcome {
+    pub(crate) finding: gphash::Result<Finding>,
+    /// How many bytes a compaction gave back, if there was one.
+    pub(crate) compacted: Option<gphash::Result<u64>>,
+}
+
+impl Outcome {
+    pub(crate) fn bytes_freed(&self) -> Option<u64> {
+        self.compacted.as_ref()?.as_ref().ok().copied()
+    }
+}
+
 /// The report of a file or of a store.
 pub(crate) enum Finding {
     File(Report),
@@ -23,6 +36,24 @@ impl Finding {
         match self {
             Self::File(report) => report.state,
             Self::Store(report) => report.state,
+        }
+    }
+
+    /// Takes over how a check has found the same after a compaction. What the recovery did stays.
+    pub(crate) fn update(&mut self, checked: Finding) {
+        match (self, checked) {
+            (Self::File(report), Self::File(checked)) => update_file(report, checked),
+            (Self::Store(report), Self::Store(checked)) => {
+                if checked.state != ReportState::Clean {
+                    report.state = checked.state;
+                }
+                report.files = checked.files;
+                if let (Some(index), Some(checked)) = (&mut report.index, checked.index) {
+                    update_file(index, checked);
+                }
+            }
+            // Something else stands there by now.
+            (found, checked) => *found = checked,
         }
     }
 
@@ -80,6 +111,17 @@ impl Finding {
                 .collect(),
         }
     }
+}
+
+fn update_file(report: &mut Report, checked: Report) {
+    if checked.state != ReportState::Clean {
+        report.state = checked.state;
+    }
+    report.levels = checked.levels;
+    report.capacity = checked.capacity;
+    report.load_factor = checked.load_factor;
+    report.recovery.items = checked.recovery.items;
+    report.recovery.damage = checked.recovery.damage;
 }
 
 /// The first of some keys, in hexadecimal.

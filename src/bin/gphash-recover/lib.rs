@@ -8,11 +8,13 @@ mod finding;
 mod object;
 mod output;
 
+use std::fs;
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use clap::Parser;
-use finding::Finding;
+use finding::{Finding, Outcome};
 use gphash::{Progress, Repair, ReportState, compact, recover, store};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use object::Object;
@@ -86,22 +88,25 @@ pub fn run(arguments: &Arguments, stdout: &mut dyn Write, stderr: &mut dyn Write
         if arguments.json {
             output.line(&Object::new(file, &outcome).to_json());
         } else {
-            match &outcome {
+            match &outcome.finding {
                 Err(error) => output.complain(error),
                 Ok(_) if arguments.quiet => {}
                 Ok(report) => {
                     if position > 0 {
                         output.line("");
                     }
-                    output.report(file, report);
+                    output.report(file, report, outcome.bytes_freed());
                 }
             }
             if arguments.quiet
-                && let Ok(report) = &outcome
+                && let Ok(report) = &outcome.finding
             {
                 for damage in report.damage() {
                     output.complain(format_args!("{}: damaged: {damage}", file.display()));
                 }
+            }
+            if let Some(Err(error)) = &outcome.compacted {
+                output.complain(format_args!("not compacted: {error}"));
             }
         }
     }
@@ -124,8 +129,11 @@ enum Status {
 }
 
 impl Status {
-    fn of(outcome: &gphash::Result<Finding>) -> Self {
-        match outcome.as_ref().map(Finding::state) {
+    fn of(outcome: &Outcome) -> Self {
+        if let Some(Err(_)) = outcome.compacted {
+            return Status::Failed;
+        }
+        match outcome.finding.as_ref().map(Finding::state) {
             Ok(ReportState::Clean | ReportState::Recovered) => Status::Clean,
             Ok(ReportState::NeedsRecovery) => Status::NeedsRecovery,
             Ok(ReportState::Damaged) | Err(_) => Status::Failed,
@@ -133,7 +141,7 @@ impl Status {
     }
 }
 
-fn recover_with_progress(file: &Path, arguments: &Arguments) -> gphash::Result<Finding> {
+fn recover_with_progress(file: &Path, arguments: &Arguments) -> Outcome {
     let target = if arguments.json || arguments.quiet {
         ProgressDrawTarget::hidden()
     } else {
@@ -158,21 +166,64 @@ fn recover_with_progress(file: &Path, arguments: &Arguments) -> gphash::Result<F
         bar.set_length(total);
         bar.set_position(done);
     };
-    let outcome = match file.is_dir() {
-        true => store::recover(file, arguments.repair(), &progress).map(Finding::Store),
-        false => recover(file, arguments.repair(), &progress).map(Finding::File),
-    };
-    let outcome = outcome.and_then(|finding| {
-        if arguments.compact && finding.state() != ReportState::Damaged {
-            match file.is_dir() {
-                true => store::compact(file, &progress)?,
-                false => compact(file, &progress)?,
-            }
+    let mut finding = find(file, arguments.repair(), &progress);
+    let compacted = match &mut finding {
+        Ok(finding) if arguments.compact && finding.state() != ReportState::Damaged => {
+            Some(compact_found(file, finding, &progress))
         }
-        Ok(finding)
-    });
+        Ok(_) | Err(_) => None,
+    };
     bar.finish_and_clear();
-    outcome
+    Outcome { finding, compacted }
+}
+
+fn find(
+    file: &Path,
+    repair: Repair,
+    progress: &(dyn Fn(Progress) + Sync),
+) -> gphash::Result<Finding> {
+    match file.is_dir() {
+        true => store::recover(file, repair, progress).map(Finding::Store),
+        false => recover(file, repair, progress).map(Finding::File),
+    }
+}
+
+/// Compacts what was found, which then says how it is afterwards. Gives how many bytes came back.
+fn compact_found(
+    file: &Path,
+    finding: &mut Finding,
+    progress: &(dyn Fn(Progress) + Sync),
+) -> gphash::Result<u64> {
+    let before = bytes_on_disk(file);
+    match file.is_dir() {
+        true => store::compact(file, progress)?,
+        false => compact(file, progress)?,
+    }
+    let bytes_freed = before.saturating_sub(bytes_on_disk(file));
+    finding.update(find(file, Repair::Check, progress)?);
+    Ok(bytes_freed)
+}
+
+/// Bytes that a file has on its disk, or all that are below a directory. They differ from the lengths: a compaction
+/// leaves holes.
+fn bytes_on_disk(path: &Path) -> u64 {
+    const BLOCK_BYTES: u64 = 512;
+
+    let below = |directory| {
+        let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+        // Links are not followed: they may lead in circles.
+        let bytes = entries.map(|entry| match entry.metadata() {
+            Ok(metadata) if metadata.is_dir() => bytes_on_disk(&entry.path()),
+            Ok(metadata) => metadata.blocks() * BLOCK_BYTES,
+            Err(_) => 0,
+        });
+        bytes.sum()
+    };
+    match path.metadata() {
+        Ok(metadata) if metadata.is_dir() => below(path),
+        Ok(metadata) => metadata.blocks() * BLOCK_BYTES,
+        Err(_) => 0,
+    }
 }
 
 fn file_name(file: &Path) -> String {

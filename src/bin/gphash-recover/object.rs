@@ -6,7 +6,7 @@ use gphash::store::FileReport;
 use gphash::{Column, Domain, Error, KeyKind};
 use serde::Serialize;
 
-use super::finding::{Finding, hexadecimal, word};
+use super::finding::{Finding, Outcome, hexadecimal, word};
 
 /// What `--json` prints for a file or a store, of which the statistics are those of the index. What is
 /// unknown of a file that cannot be read is null.
@@ -34,6 +34,8 @@ pub(crate) struct Object<'f> {
     items_lost: Option<u64>,
     keys_lost: Option<Vec<String>>,
     elapsed_ms: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes_freed: Option<u64>,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     store: Option<Store<'f>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -50,17 +52,20 @@ struct Store<'f> {
 }
 
 impl<'f> Object<'f> {
-    pub(crate) fn new(path: &Path, outcome: &'f gphash::Result<Finding>) -> Self {
-        let finding = outcome.as_ref().ok();
+    pub(crate) fn new(path: &Path, outcome: &'f Outcome) -> Self {
+        let finding = outcome.finding.as_ref().ok();
         let index = finding.and_then(Finding::index);
         let recovery = index.map(|report| &report.recovery);
         // That of a store says nothing.
         let fixed = index.filter(|report| report.key_size != 0);
         let metadata = fixed.map(|report| &report.metadata);
-        let (state, error) = match outcome {
+        let (state, error) = match &outcome.finding {
             Ok(finding) => {
-                let damage = finding.damage();
-                let error = (!damage.is_empty()).then(|| damage.join("; "));
+                let mut errors = finding.damage();
+                if let Some(Err(error)) = &outcome.compacted {
+                    errors.push(format!("not compacted: {error}"));
+                }
+                let error = (!errors.is_empty()).then(|| errors.join("; "));
                 (word(finding.state()), error)
             }
             Err(
@@ -104,6 +109,7 @@ impl<'f> Object<'f> {
             items_lost: finding.map(|finding| finding.lost().0),
             keys_lost: finding.map(|finding| hexadecimal(finding.lost().1)),
             elapsed_ms: finding.map(Finding::milliseconds),
+            bytes_freed: outcome.bytes_freed(),
             store,
             error,
         }

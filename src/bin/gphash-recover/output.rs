@@ -42,8 +42,8 @@ impl Output<'_> {
         self.line(&format!("  {label:<20} {value}"));
     }
 
-    /// Says what was found, and what was repaired.
-    pub(crate) fn report(&mut self, path: &Path, finding: &Finding) {
+    /// Says what was found, what was repaired, and how many bytes a compaction gave back.
+    pub(crate) fn report(&mut self, path: &Path, finding: &Finding, bytes_freed: Option<u64>) {
         self.line(&format!("{}: {}", path.display(), state(finding.state())));
         match finding {
             Finding::File(report) => self.stats(report),
@@ -55,6 +55,9 @@ impl Output<'_> {
         };
         self.keys(lost, "lost key", finding.lost());
         self.keys(reverted, "reverted key", finding.reverted());
+        if let Some(bytes) = bytes_freed {
+            self.row("bytes freed", HumanCount(bytes));
+        }
         self.row("time", format_args!("{:.1} ms", finding.milliseconds()));
         for damage in finding.damage() {
             self.row("damage", damage);
