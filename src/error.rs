@@ -246,8 +246,8 @@ pub enum Error {
         limit: u64,
     },
 
-    /// A directory that is not a store's, and not empty.
-    #[error("{}: not a gphash store: it holds {found}; choose a directory that is empty or does not exist", path.display())]
+    /// A directory that is not a store's: a new store would not be alone in it, or there is nothing to recover.
+    #[error("{}: not a gphash store: it holds {found}; a new store needs a directory that is empty or does not exist", path.display())]
     ForeignDirectory {
         /// The directory.
         path: PathBuf,

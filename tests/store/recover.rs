@@ -151,17 +151,18 @@ fn store_in_use_is_left_alone() {
 fn dir_that_is_no_store_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
-    assert_eq!(look(path).0, 2);
-    assert_eq!(tool(&[], path).0, 2);
+    let refused = || {
+        for arguments in [&["--check"][..], &[], &["--salvage"]] {
+            let (status, object) = tool(arguments, path);
+            let told = object["error"].as_str().unwrap();
+            assert!(told.contains("not a gphash store"), "{object}");
+            assert_eq!((status, object["state"].as_str()), (2, Some("error")));
+        }
+    };
+    refused();
     assert!(files(path).is_empty());
     fs::write(path.join("letter.txt"), "Dear").unwrap();
-    let (status, object) = look(path);
-    assert_eq!(
-        (status, object["state"].as_str()),
-        (2, Some("error")),
-        "{object}"
-    );
-    assert_eq!(tool(&["--salvage"], path).0, 2);
+    refused();
     assert_eq!(files(path).len(), 1);
     // Only looking, or throwing something away.
     let both = ["gphash-recover", "--check", "--salvage", "store"];

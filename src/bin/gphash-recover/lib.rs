@@ -55,11 +55,13 @@ const EXIT_STATUS: &str = "\
 Exit status:
   with --check  0  every file is clean
                 1  a file needs recovery
-                2  a file is damaged, or neither an index file nor a store
+                2  a file is damaged, or could not be checked
   else          0  every file is clean now
                 2  a file is damaged and stays as it is, or was damaged before --salvage, or
-                   could not be recovered
-  also 2 when the report could not be written.
+                   could not be recovered or compacted
+  A file cannot be checked or recovered if it is not there, is neither an index file nor a store,
+  is in use, may not be read or written, or has a format that this build does not know.
+  The status is also 2 when the arguments are wrong, or the report could not be written.
   Of several files the worst one decides.";
 
 impl Arguments {

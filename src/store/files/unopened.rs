@@ -33,11 +33,16 @@ pub fn inspect(root: &Dir) -> Result<Option<Copies>> {
     // What `mkfs` leaves in the root of a file system is nobody's.
     let ours = [LOST_AND_FOUND, LOCK, manifest::NEXT_NAME];
     match names.iter().find(|name| !ours.contains(&name.as_str())) {
-        Some(name) => Err(Error::ForeignDirectory {
-            path: root.path().to_path_buf(),
-            found: format!("{name:?} and no {MANIFEST}"),
-        }),
+        Some(name) => Err(foreign(root, format!("{name:?} and no {MANIFEST}"))),
         None => Ok(None),
+    }
+}
+
+/// The error for a directory that holds something else than a store, or nothing.
+pub fn foreign(root: &Dir, found: impl Into<String>) -> Error {
+    Error::ForeignDirectory {
+        path: root.path().to_path_buf(),
+        found: found.into(),
     }
 }
 

@@ -67,10 +67,12 @@ use crate::{Engine, Error, Progress, Recovery, Repair, Report, ReportState, Resu
 /// ```
 ///
 /// # Errors
-/// [`Error::ForeignDirectory`], [`Error::Missing`] without a manifest, [`Error::InUse`], and what
-/// is wrong with the manifest, unless a salvage can make it anew. [`Error::Damaged`] for the directory of a partition: a
-/// store is recovered as a whole. Errors of the operating system,
-/// also where a file cannot be read: nothing was given up then, and the call can be repeated.
+/// - [`Error::ForeignDirectory`], also if there is no directory, or nothing in it; [`Error::InUse`].
+/// - [`Error::Missing`] without a manifest, and what is wrong with it, unless a salvage can make it anew.
+/// - [`Error::Damaged`] for the directory of a partition: a store is recovered as a whole.
+/// - Errors of the operating system, also where a file cannot be read: nothing was given up then, and the call can be
+///   repeated.
+///
 /// Damage of the other files is reported, not an error.
 pub fn recover(
     path: impl AsRef<Path>,
@@ -119,11 +121,15 @@ pub(in crate::store) fn recover_with(
 ) -> Result<StoreReport> {
     let started = Instant::now();
     let root = Dir::at(path.to_path_buf(), faults.clone());
-    match unopened::inspect(&root) {
+    let inspected = unopened::inspect(&root);
+    match &inspected {
         Ok(Some(copies)) => identity::check_first(&root, &copies.manifest)?,
-        Err(error) if error.is_refusal() => return Err(error),
+        Err(error) if error.is_refusal() => return Err(error.clone()),
         // A salvage may make it anew, for a store.
         Ok(None) | Err(_) => identity::check_name(&root)?,
+    }
+    if let Ok(None) = inspected {
+        return Err(unopened::foreign(&root, "nothing of a store"));
     }
     let notes = match repair {
         Repair::Salvage => {
