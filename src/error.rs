@@ -4,6 +4,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustix::fs::Access;
+use rustix::io::Errno;
+
 /// Everything that can go wrong, with what was found and what was expected.
 ///
 /// An operation that returns an error has left the file as it was, but for the batch verbs of
@@ -178,7 +181,7 @@ pub enum Error {
         path: PathBuf,
     },
 
-    /// The file, or its directory, may not be written.
+    /// The file, or its directory, may not be written. One that may not even be read is [`Io`](Self::Io).
     #[error("{}: may not be written: {source}", path.display())]
     ReadOnly {
         /// The file.
@@ -389,8 +392,31 @@ impl Error {
     /// Wraps an answer of the operating system about `path`, naming what was being done.
     /// Read-only and full-disk answers get their own variants.
     pub(crate) fn io(path: &Path, action: &'static str, source: io::Error) -> Self {
+        let may_be_read =
+            |path: &Path| rustix::fs::access(path, Access::READ_OK) != Err(Errno::ACCESS);
+        // The directory is opened to read, too.
+        let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
+        let dir = dir.unwrap_or_else(|| Path::new("."));
+        Self::of_io(path, action, source, || {
+            may_be_read(path) && may_be_read(dir)
+        })
+    }
+
+    /// As [`io`](Self::io); `may_be_read` says whether the file and its directory may be read.
+    fn of_io(
+        path: &Path,
+        action: &'static str,
+        source: io::Error,
+        may_be_read: impl FnOnce() -> bool,
+    ) -> Self {
         let path = path.to_path_buf();
         match source.kind() {
+            // That it may not be written either is not what stops a call that reads.
+            io::ErrorKind::PermissionDenied if !may_be_read() => Error::Io {
+                path,
+                action,
+                source: source.into(),
+            },
             io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
                 let source = source.into();
                 Error::ReadOnly { path, source }
