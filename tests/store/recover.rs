@@ -305,6 +305,10 @@ fn index_is_repaired_and_refilled_from_the_log() {
     let (status, object) = look(&path);
     assert_eq!((status, state_of(&object, "index.gph")), (2, "damaged"));
     assert_eq!(object["keys_lost"], serde_json::json!(["6b05"]));
+    // A check does not search the log for them.
+    let (_, text, _) = run(&["--check"], &path);
+    assert!(text.contains("  damaged index items  1\n"), "{text}");
+    assert!(text.contains("  damaged key          6b05\n"), "{text}");
     let before = files(&path);
     let (status, object) = tool(&[], &path);
     assert_eq!((status, state_of(&object, "index.gph")), (2, "damaged"));

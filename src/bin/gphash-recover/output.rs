@@ -49,12 +49,14 @@ impl Output<'_> {
             Finding::File(report) => self.stats(report),
             Finding::Store(report) => self.files(report),
         }
-        let (lost, reverted) = match finding.was_repaired() {
-            true => ("items lost", "items reverted"),
-            false => ("items to lose", "items to revert"),
+        let (lost, key) = match (finding.was_repaired(), finding) {
+            (true, _) => ("items lost", "lost key"),
+            (false, Finding::File(_)) => ("items to lose", "key to lose"),
+            // The log may have them.
+            (false, Finding::Store(_)) => ("damaged index items", "damaged key"),
         };
-        self.keys(lost, "lost key", finding.lost());
-        self.keys(reverted, "reverted key", finding.reverted());
+        self.keys(lost, key, finding.lost());
+        self.keys("items reverted", "reverted key", finding.reverted());
         if let Some(bytes) = bytes_freed {
             self.row("bytes freed", HumanCount(bytes));
         }

@@ -70,7 +70,7 @@ pub struct StoreReport {
     /// Whether [`recover`](crate::store::recover) has left a store that is whole.
     pub was_repaired: bool,
     /// Items that are lost, or that [`Repair::Salvage`](crate::Repair::Salvage) would lose before
-    /// it looks for them in the log. These are items of the index whose records are damaged, and
+    /// it looks for them in the log. These are items of the index whose records are damaged, and, after a salvage,
     /// entries of damaged sorted files, as far as their number is known.
     pub items_lost: u64,
     /// The keys of those of which they are known, in order, up to 65,536.
