@@ -67,8 +67,8 @@ pub fn prepare(
             make_manifest(root, None, identity, mark, &mut notes)?
         }
         Ok(Copies { manifest, .. }) if !is_older(&manifest, mark) => {
-            match identity.is_misplaced(&manifest) {
-                true => place(root, manifest, identity, &mut notes)?,
+            match identity.is_misnumbered(&manifest) {
+                true => renumber(root, manifest, identity, &mut notes)?,
                 false => manifest,
             }
         }
@@ -124,16 +124,16 @@ impl Identity {
         }
     }
 
-    /// Whether a manifest is this partition's, and says that it is another one. That has a salvage done which took the
-    /// partition for a store of its own. A number of partitions alone says nothing: it may be the first one's that is
-    /// wrong.
-    fn is_misplaced(&self, manifest: &Manifest) -> bool {
+    /// Whether a manifest is this partition's, and has the number of another one. A salvage that took the partition
+    /// for a store has made such ones. A wrong count of partitions alone says nothing: it may be the first one's that
+    /// is wrong.
+    fn is_misnumbered(&self, manifest: &Manifest) -> bool {
         self.store_id == Some(manifest.store_id) && manifest.partition != self.partition
     }
 }
 
-/// Makes a manifest that says which partition its place is. What it says of the files holds.
-fn place(
+/// Gives a manifest the number of its partition. What it says of the files holds.
+fn renumber(
     root: &Dir,
     manifest: Manifest,
     identity: &Identity,
@@ -267,7 +267,7 @@ fn make_manifest(
     let generation = mark.map_or(0, |mark| mark.generation);
     let generation = generation.max(older.map_or(0, |older| older.generation)) + 1;
     let (partitions, partition) = older
-        .filter(|older| !identity.is_misplaced(older))
+        .filter(|older| !identity.is_misnumbered(older))
         .map_or((identity.partitions, identity.partition), |older| {
             (older.partitions, older.partition)
         });
