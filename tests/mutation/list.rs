@@ -1244,8 +1244,8 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "a salvage that ends forgets that an index was made anew",
         file: "src/store/lifecycle/rebuild.rs",
-        find: "        salvaged: true,\n",
-        replacement: "        salvaged: false,\n",
+        find: "unnamed),\n        salvaged: true,\n",
+        replacement: "unnamed),\n        salvaged: false,\n",
         suite: Suite::Unit("store::lifecycle::groups"),
     },
     Mutation {
