@@ -646,7 +646,6 @@ impl<K: Pod, V: Pod> Index<K, V> {
     /// # Errors
     /// As [`sync`](Self::sync); the file is then as after a crash, and the next open recovers it. But
     /// [`Error::Damaged`] is what lookups on device slices have met: the file is cleanly closed all the same.
-    /// [`recover`](crate::recover) finds out what can be saved.
     pub fn close(mut self) -> Result<()> {
         self.shut()
     }
