@@ -5,18 +5,22 @@ use super::*;
 use crate::layout::{DATA_START, Shape};
 use crate::pm::sim::Simulated;
 
+fn new_table() -> Table<Simulated> {
+    let shape = Shape::new(8, 8, 4, 2, 2).unwrap();
+    let memory = Simulated::new(DATA_START, 1 << 24);
+    Table::create(memory, shape, 1, Path::new("memory")).unwrap()
+}
+
 /// Threads that remove and insert one key, and one that updates it: it is never there twice, and
 /// nobody takes a copy on its way for damage.
 #[test]
 fn insertions_beside_removals_leave_one_copy() {
     for is_draining in [false, true] {
-        let shape = Shape::new(8, 8, 4, 2, 2).unwrap();
-        let memory = Simulated::new(DATA_START, 1 << 24);
-        let mut table = Table::create(memory, shape, 1, Path::new("memory")).unwrap();
+        let mut table = new_table();
         table.arena.hurry();
         if is_draining {
             table.add_level(table.levels.live()).unwrap();
-            assert!(table.levels.live().draining(shape.levels));
+            assert!(table.levels.live().draining(table.shape.levels));
         }
         table.medium.stir(1, 3);
         let key = 7u64.to_ne_bytes();
@@ -66,9 +70,7 @@ fn insertions_beside_removals_leave_one_copy() {
 /// Others help an insertion to its end, remove what it has inserted, and are struck out in its slot before it looks.
 #[test]
 fn insertion_is_not_taken_for_another_one_in_its_slot() {
-    let shape = Shape::new(8, 8, 4, 2, 2).unwrap();
-    let memory = Simulated::new(DATA_START, 1 << 24);
-    let table = Table::create(memory, shape, 1, Path::new("memory")).unwrap();
+    let table = new_table();
     let key = 7u64.to_ne_bytes();
     let target = table.target(&key);
     let slot = table.claim(&target).unwrap().unwrap();
@@ -96,9 +98,7 @@ fn insertion_is_not_taken_for_another_one_in_its_slot() {
 /// A file that is believed may hold what no crash leaves.
 #[test]
 fn rival_that_names_no_record_is_not_helped() {
-    let shape = Shape::new(8, 8, 4, 2, 2).unwrap();
-    let memory = Simulated::new(DATA_START, 1 << 24);
-    let table = Table::create(memory, shape, 1, Path::new("memory")).unwrap();
+    let table = new_table();
     let key = 7u64.to_ne_bytes();
     let target = table.target(&key);
     let slot = table.claim(&target).unwrap().unwrap();
