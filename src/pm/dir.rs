@@ -40,6 +40,14 @@ struct Root {
     descriptor: OnceLock<OwnedFd>,
 }
 
+/// The directory that a path is in.
+pub(crate) fn parent_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
 impl Dir {
     /// The directory at `path`, which need not exist yet. It is opened when it is first used, and held
     /// open from then on.
@@ -162,10 +170,7 @@ impl Dir {
     /// # Errors
     /// As [`create`](Self::create).
     pub fn sync_name(&self) -> Result<()> {
-        let parent = match self.path.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
-        };
+        let parent = parent_of(&self.path);
         let sync = || {
             before(&self.faults, Call::SyncDir, &self.path)?;
             let synced = File::open(parent).and_then(|parent| parent.sync_all());

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use rustix::fs::{FileType, OFlags, Stat};
 
-use super::Dir;
 use super::file::{Call, Faults, FileEvent, PmFile, before};
+use super::{Dir, parent_of};
 use crate::{Error, Result};
 
 /// A name in a directory that is held open. What stands there, if anything, may change.
@@ -47,12 +47,8 @@ impl Entry {
                 found: "directory",
             });
         };
-        let dir = match path.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
-        };
         let entry = Self {
-            dir: Dir::at(dir.to_path_buf(), faults),
+            dir: Dir::at(parent_of(path).to_path_buf(), faults),
             name: name.to_owned(),
             path: path.to_path_buf(),
             shown: None,

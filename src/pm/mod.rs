@@ -14,7 +14,7 @@ pub(crate) mod sim;
 pub mod sim_disk;
 mod window;
 
-pub(crate) use dir::Dir;
+pub(crate) use dir::{Dir, parent_of};
 pub(crate) use entry::Entry;
 pub(crate) use file::PmFile;
 #[doc(hidden)]

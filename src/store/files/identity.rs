@@ -9,7 +9,7 @@ use super::manifest::Manifest;
 use super::reserve::Shares;
 use super::unopened;
 use super::unopened::damaged;
-use crate::pm::Dir;
+use crate::pm::{Dir, parent_of};
 use crate::{Error, Result};
 
 /// How many partitions a store is to have.
@@ -135,9 +135,8 @@ pub fn check_name(root: &Dir) -> Result<()> {
         let Some(number) = number_of(path) else {
             continue;
         };
-        let above = path.parent().filter(|above| !above.as_os_str().is_empty());
-        let above = above.unwrap_or_else(|| Path::new("."));
-        let is_partition = match unopened::inspect(&Dir::at(above.into(), root.faults())) {
+        let above = Dir::at(parent_of(path).into(), root.faults());
+        let is_partition = match unopened::inspect(&above) {
             Ok(Some(copies)) => number < copies.manifest.partitions,
             Ok(None) | Err(Error::ForeignDirectory { .. }) => false,
             Err(error) if error.is_refusal() => return Err(error),
