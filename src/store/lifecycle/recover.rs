@@ -121,15 +121,15 @@ pub(in crate::store) fn recover_with(
 ) -> Result<StoreReport> {
     let started = Instant::now();
     let root = Dir::at(path.to_path_buf(), faults.clone());
-    let inspected = unopened::inspect(&root);
-    match &inspected {
+    match unopened::inspect(&root) {
         Ok(Some(copies)) => identity::check_first(&root, &copies.manifest)?,
-        Err(error) if error.is_refusal() => return Err(error.clone()),
+        Ok(None) => {
+            identity::check_name(&root)?;
+            return Err(unopened::foreign(&root, "nothing of a store"));
+        }
+        Err(error) if error.is_refusal() => return Err(error),
         // A salvage may make it anew, for a store.
-        Ok(None) | Err(_) => identity::check_name(&root)?,
-    }
-    if let Ok(None) = inspected {
-        return Err(unopened::foreign(&root, "nothing of a store"));
+        Err(_) => identity::check_name(&root)?,
     }
     let notes = match repair {
         Repair::Salvage => {
