@@ -147,7 +147,7 @@ impl Store {
         let comes_behind = |request: &Request| partitions.has_async(request.key());
         let partition = self
             .partition_of(&requests)
-            .filter(|_| partitions.only().is_some() || !requests.first().is_some_and(comes_behind));
+            .filter(|_| !requests.first().is_some_and(comes_behind));
         let work = Work::Batch(requests, None);
         let refused = match partition {
             Some(partition) => {

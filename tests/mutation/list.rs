@@ -2136,8 +2136,8 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "an asynchronous request overtakes a batch of several partitions",
         file: "src/store/async_verbs.rs",
-        find: "|| !requests.first().is_some_and(comes_behind)",
-        replacement: "|| !requests.first().is_none_or(comes_behind) || true",
+        find: ".filter(|_| !requests.first().is_some_and(comes_behind))",
+        replacement: ".filter(|_| !requests.first().is_some_and(comes_behind) || true)",
         suite: Suite::Unit("asynchronous_requests_keep"),
     },
     Mutation {

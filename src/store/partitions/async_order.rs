@@ -51,12 +51,15 @@ impl AsyncOrder {
         Outstanding { counts, numbers }
     }
 
-    /// Whether requests of this thread for a partition are under way.
-    pub fn has_outstanding(&self, number: usize) -> bool {
-        COUNTS.with_borrow(|all| {
-            let counts = all.iter().find(|(name, _)| self.is_named(name));
-            counts.is_some_and(|(_, counts)| counts[number].load(Ordering::Acquire) > 0)
-        })
+    /// Whether requests of this thread for a partition are under way. Its `number` is asked for only if the thread has had
+    /// such requests.
+    pub fn has_outstanding(&self, number: impl FnOnce() -> usize) -> bool {
+        let find = |all: &Vec<(Weak<()>, Counts)>| {
+            let found = all.iter().find(|(name, _)| self.is_named(name));
+            found.map(|(_, counts)| Arc::clone(counts))
+        };
+        let counts = COUNTS.with_borrow(find);
+        counts.is_some_and(|counts| counts[number()].load(Ordering::Acquire) > 0)
     }
 
     fn is_named(&self, name: &Weak<()>) -> bool {

@@ -223,7 +223,7 @@ impl Partitions {
 
     /// Whether this thread has asynchronous requests under way in the queue of several partitions, for that of a key.
     pub fn has_async(&self, key: &[u8]) -> bool {
-        self.async_order.has_outstanding(self.number_of(key))
+        self.async_order.has_outstanding(|| self.number_of(key))
     }
 
     /// Which partition has which requests of a batch.
