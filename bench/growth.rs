@@ -8,13 +8,14 @@
 //! The load goes on until the table has grown once and the resize is over. It runs in a process of
 //! its own, which aborts at the end, so that the file is what a crash leaves.
 
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
 use gphash::{Engine, Index, Options};
+use gphash_bench::status;
 use gphash_bench::workload::target::Failure;
 use num_traits::ToPrimitive;
 
@@ -67,13 +68,7 @@ fn main() -> ExitCode {
             .with_writer(io::stderr)
             .init();
     }
-    match run(&arguments) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            let _ = writeln!(io::stderr(), "growth: {failure}");
-            ExitCode::FAILURE
-        }
-    }
+    status("growth", run(&arguments))
 }
 
 fn run(arguments: &Arguments) -> Result<(), Failure> {

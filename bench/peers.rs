@@ -15,6 +15,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::thread;
 
 use clap::Parser;
+use gphash_bench::status;
 use gphash_bench::workload::target::Failure;
 use serde::Deserialize;
 
@@ -110,13 +111,7 @@ fn median(figures: &mut [f64]) -> Option<f64> {
 }
 
 fn main() -> ExitCode {
-    match run(&Arguments::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            let _ = writeln!(io::stderr(), "peers: {failure}");
-            ExitCode::FAILURE
-        }
-    }
+    status("peers", run(&Arguments::parse()))
 }
 
 fn run(arguments: &Arguments) -> Result<(), Failure> {

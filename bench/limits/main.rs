@@ -24,7 +24,6 @@ mod report;
 #[cfg(feature = "cust")]
 mod versions;
 
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -32,7 +31,7 @@ use clap::Parser;
 use gphash::{AddressOrder, CachePolicy, Engine, Index, Options};
 #[cfg(feature = "cust")]
 use gphash_bench::order;
-use gphash_bench::{chart, limit, workload};
+use gphash_bench::{chart, limit, status, workload};
 
 use cpu::Cpu;
 use index::Setting;
@@ -93,13 +92,7 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    match run(&Arguments::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            let _ = writeln!(io::stderr(), "limits: {failure}");
-            ExitCode::FAILURE
-        }
-    }
+    status("limits", run(&Arguments::parse()))
 }
 
 /// What is measured.

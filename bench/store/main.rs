@@ -20,14 +20,13 @@ mod replay;
 mod report;
 mod target;
 
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use gphash_bench::chart;
 use gphash_bench::workload::{distribution, store as plan};
+use gphash_bench::{chart, status};
 use mimalloc::MiMalloc;
 
 use ::gphash::Engine;
@@ -301,13 +300,7 @@ impl<T: Target> Runs for T {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    match run_all(&arguments) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            let _ = writeln!(io::stderr(), "store: {failure}");
-            ExitCode::FAILURE
-        }
-    }
+    status("store", run_all(&arguments))
 }
 
 fn run_all(arguments: &Arguments) -> Result<(), Failure> {

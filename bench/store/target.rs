@@ -1,6 +1,5 @@
 //! What a workload runs against.
 
-use std::error::Error;
 use std::time::Duration;
 
 use gphash::Engine;
@@ -9,8 +8,7 @@ use gphash::store::Steps;
 use crate::plan::Operation;
 use crate::record::Sizes;
 
-/// Any failure, on any thread.
-pub type Failure = Box<dyn Error + Send + Sync>;
+pub use gphash_bench::workload::target::Failure;
 
 /// How a store is opened, the same for all.
 #[derive(Debug, Clone, Copy)]

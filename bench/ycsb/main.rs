@@ -16,13 +16,12 @@ mod peers;
 mod report;
 mod run;
 
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser;
 use gphash::{AddressOrder, CachePolicy, Domain, Engine};
-use gphash_bench::workload;
+use gphash_bench::{status, workload};
 
 use workload::case::Case;
 use workload::distribution::Law;
@@ -129,13 +128,7 @@ struct Arguments {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    match run_all(&arguments) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            let _ = writeln!(io::stderr(), "ycsb: {failure}");
-            ExitCode::FAILURE
-        }
-    }
+    status("ycsb", run_all(&arguments))
 }
 
 fn run_all(arguments: &Arguments) -> Result<(), Failure> {
