@@ -1,6 +1,6 @@
 // Compaction of sorted files (gLSM §4, §5): data blocks are decoded, their entries sorted by their keys, what a newer
 // run has of a key left out, and new data blocks encoded, byte for byte those that the host would make
-// (src/lsm/sst/data, which draws them).
+// (src/lsm/sst/block/data, which draws them).
 //
 // Runs stand one behind the other, the newest first. A sort that keeps the order of equal keys leaves the newest of
 // them in front. Where a block ends depends on what all entries before count, which is a sum; so is where each byte goes.

@@ -58,7 +58,7 @@ struct Bytes;
 
 impl Weighter<BlockAddr, Arc<Block>> for Bytes {
     fn weight(&self, _: &BlockAddr, block: &Arc<Block>) -> u64 {
-        (block.len() + ENTRY_OVERHEAD_BYTES) as u64
+        (block.memory() + ENTRY_OVERHEAD_BYTES) as u64
     }
 }
 

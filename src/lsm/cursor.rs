@@ -164,7 +164,7 @@ impl<'r> Cursor<'r> {
 
     /// Goes to this entry of a group of its block, or to the first one behind the group.
     fn stop_at(&mut self, decoded: Decoded, next: Option<usize>) -> Result<()> {
-        if let Some(next) = next.filter(|&next| next < decoded.len()) {
+        if let Some(next) = next.filter(|&next| next < decoded.count()) {
             self.position = Position::Entry(decoded, next);
             return Ok(());
         }
@@ -177,8 +177,8 @@ impl<'r> Cursor<'r> {
         while let Some(nth) = group.filter(|&nth| nth < block.groups()) {
             let decoded = Decoded::of_group(Arc::clone(block), nth);
             let decoded = decoded.map_err(|found| self.damage(found))?;
-            if decoded.len() > 0 {
-                let first = self.direction.first(decoded.len());
+            if decoded.count() > 0 {
+                let first = self.direction.first(decoded.count());
                 self.position = Position::Entry(decoded, first);
                 return Ok(());
             }
@@ -273,7 +273,7 @@ impl<'r> Cursor<'r> {
             return Ok(());
         };
         let next = self.direction.next(*nth);
-        if let Some(next) = next.filter(|&next| next < decoded.len()) {
+        if let Some(next) = next.filter(|&next| next < decoded.count()) {
             *nth = next;
             return Ok(());
         }

@@ -135,7 +135,7 @@ impl<'s> Source<'s> {
     /// Goes on to the next entry; gives its key and, the newest first, its sequence number.
     fn next(&mut self) -> Result<Option<(Vec<u8>, Reverse<u64>)>> {
         loop {
-            if let Some(block) = self.block.as_ref().filter(|block| self.nth < block.len()) {
+            if let Some(block) = self.block.as_ref().filter(|block| self.nth < block.count()) {
                 let entry = block.entry(self.nth);
                 self.nth += 1;
                 return Ok(Some((entry.key.to_vec(), Reverse(entry.sequence))));

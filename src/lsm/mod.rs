@@ -34,22 +34,14 @@ use crate::pm::Dir;
 use crate::pool::{Pool, parallel};
 pub(crate) use compaction::GpuCompaction;
 use compaction::Workers;
+pub(crate) use gphash_block::{Entry, INLINE_VALUE_BYTES_MAX};
 use levels::{Levels, Output};
 pub(crate) use page::{Page, PageOf};
+pub(crate) use sst::Checked;
 use sst::Sst;
-pub(crate) use sst::{Checked, INLINE_VALUE_BYTES_MAX};
 pub use stats::{LevelStats, SpillStats};
 pub(crate) use values::Value;
 pub(crate) use version::LsmVersion;
-
-/// A key's newest value below the table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Entry<'a> {
-    pub key: &'a [u8],
-    pub sequence: u64,
-    /// `None` for a tombstone.
-    pub value: Option<Value<'a>>,
-}
 
 /// Writes an entry of an [addition](Spill::add).
 pub(crate) type WriteEntry<'w> = &'w mut dyn FnMut(Entry) -> Result<()>;

@@ -107,7 +107,7 @@ impl Page {
             let upper = next.filter(is_first);
             let (key, value_bytes) = match (upper, entry) {
                 (Some((key, value)), _) => (&key[..], value.as_ref().map(Vec::len)),
-                (None, Some(entry)) => (entry.key, entry.value.map(|value| value.len())),
+                (None, Some(entry)) => (entry.key, entry.value.map(|value| value.bytes())),
                 (None, None) => {
                     self.is_last = true;
                     break;

@@ -87,7 +87,7 @@ pub(crate) fn repair(dir: &Dir, file: &LevelFile, store_id: [u64; 2]) -> Result<
     let mut last: Option<Vec<u8>> = None;
     for block in salvage.blocks() {
         let block = block?;
-        for entry in (0..block.len()).map(|nth| block.entry(nth)) {
+        for entry in (0..block.count()).map(|nth| block.entry(nth)) {
             // A block that has been forged may have keys of others.
             if last.as_deref() < Some(entry.key) && values.has_value_of(&entry)? {
                 writer.add(&entry)?;

@@ -229,7 +229,7 @@ impl LsmVersion {
     /// # Errors
     /// As there.
     pub fn find(&self, key: &[u8]) -> Result<Option<(u64, Option<u64>)>> {
-        self.newest_of(key, |_, _, value| Ok(value.len() as u64))
+        self.newest_of(key, |_, _, value| Ok(value.bytes() as u64))
     }
 
     /// The newest that is known of a key, with what `of` gives of a value in a data block of an SST.

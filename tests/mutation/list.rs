@@ -1509,7 +1509,7 @@ pub const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         name: "the checksum of a block is not checked",
-        file: "src/lsm/sst/block.rs",
+        file: "src/lsm/sst/block/frame.rs",
         find: "    if checksum != expected {",
         replacement: "    if false {",
         suite: Suite::Unit("lsm::tests::damage"),

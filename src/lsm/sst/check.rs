@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::properties::Properties;
+use gphash_block::properties::Properties;
+
 use super::reader::Sst;
 use super::{damaged, key_hash};
 use crate::Result;
@@ -26,16 +27,16 @@ impl Sst {
     /// # Errors
     /// [`Error::Damaged`](crate::Error::Damaged), or what the operating system answers.
     pub fn check(&self, progress: &(dyn Fn(u64) + Sync)) -> Result<Checked> {
-        let mut counted = Properties::new();
+        let mut counted = Properties::none();
         let mut last: Option<Vec<u8>> = None;
         for nth in 0..self.blocks() {
             let block = self.decode(nth, Arc::new(self.read_block(nth)?))?;
             let expected = self.index().entries(nth);
-            if block.len() as u64 != u64::from(expected) {
-                let found = format!("{} entries; expected {expected}", block.len());
+            if block.count() as u64 != u64::from(expected) {
+                let found = format!("{} entries; expected {expected}", block.count());
                 return Err(self.damage(nth, found));
             }
-            for entry in (0..block.len()).map(|nth| block.entry(nth)) {
+            for entry in (0..block.count()).map(|nth| block.entry(nth)) {
                 let key = entry.key;
                 let (hash, previous) = (key_hash(self.store_id(), key), last.as_deref());
                 if previous.is_some_and(|previous| previous >= key) {

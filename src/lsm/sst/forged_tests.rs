@@ -8,9 +8,9 @@ use std::sync::Arc;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-use super::block;
-use super::block::BLOCK_HEADER;
-use super::index::Index;
+use gphash_block::frame::{self, BLOCK_HEADER};
+use gphash_block::index::{self, Index};
+
 use super::*;
 use crate::lsm::cache::FileCache;
 use crate::lsm::repair::repair;
@@ -41,7 +41,7 @@ impl Contents {
         let footer = Footer::read(&bytes[at..], &header, at as u64, Path::new("")).unwrap();
         let content = |from: u64, to: u64, seed| {
             let block = bytes[to_usize(from)..to_usize(to)].to_vec();
-            block::check(&block, seed).unwrap();
+            frame::check(&block, seed).unwrap();
             block[BLOCK_HEADER..].to_vec()
         };
         let offsets = [footer.filter, footer.index, footer.properties, at as u64];
@@ -53,8 +53,8 @@ impl Contents {
             )
         };
         let ends = [end(0), end(1), end(2)];
-        let index = Index::read(&ends[1], footer.filter).unwrap();
-        let data = (0..index.len()).map(|nth| {
+        let index = Index::read(&ends[1], HEADER as u64..footer.filter).unwrap();
+        let data = (0..index.blocks()).map(|nth| {
             let (from, to) = index.range(nth);
             content(from, to, header.seed(from))
         });
@@ -74,7 +74,7 @@ impl Contents {
             } else {
                 header.end_seed(at)
             };
-            block::write(content, seed, bytes);
+            frame::write(content, seed, bytes);
             at
         };
         let mut index = index::Builder::default();

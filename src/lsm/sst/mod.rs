@@ -9,20 +9,15 @@
 //! ```
 //!
 //! The words *filter*, *index* and *properties* say at which byte of the file these blocks begin.
-//! All blocks have the form that [`block`] draws. The seed of every checksum behind the header is
+//! All blocks have the form that [frame](gphash_block::frame) draws. The seed of every checksum behind the header is
 //! the header's checksum plus its own offset, from the filter on the complement of that sum. So a
 //! block counts at its offset in its file alone, and none behind the data can be taken for data.
 
-mod block;
 mod check;
-mod data;
 #[cfg(all(test, not(loom)))]
 mod forged_tests;
-mod index;
-mod properties;
 mod reader;
 mod salvage;
-mod varint;
 mod writer;
 
 use std::path::Path;
@@ -33,8 +28,8 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 pub use check::Checked;
 #[cfg(feature = "cuda")]
-pub use data::common_prefix;
-pub use data::{BLOCK_BYTES, Block, Decoded};
+pub use gphash_block::data::common_prefix;
+pub use gphash_block::data::{BLOCK_BYTES, Block, Decoded};
 pub use reader::Sst;
 pub use salvage::Salvage;
 #[cfg(feature = "cuda")]
@@ -52,15 +47,6 @@ const FORMAT: FileFormat = FileFormat {
     magic: MAGIC,
     version: 3,
 };
-
-/// Longest key, in bytes.
-const KEY_BYTES_MAX: usize = 64 << 10;
-
-/// Longest value, in bytes.
-const VALUE_BYTES_MAX: usize = 1 << 30;
-
-/// Values from this length on, in bytes, stand in value files.
-pub(crate) const INLINE_VALUE_BYTES_MAX: usize = 1 << 20;
 
 /// Last bytes of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Pod, Zeroable)]

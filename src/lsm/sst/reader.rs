@@ -5,12 +5,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering as Atomic};
 
-use super::block;
-use super::block::BLOCK_HEADER;
-use super::data::{Block, Decoded};
-use super::index::Index;
-use super::properties::Properties;
-use super::{FOOTER, FORMAT, Footer, VALUE_BYTES_MAX, damaged, header, name};
+use gphash_block::VALUE_BYTES_MAX;
+use gphash_block::data::{Block, Decoded};
+use gphash_block::frame::{self, BLOCK_HEADER};
+use gphash_block::index::Index;
+use gphash_block::properties::Properties;
+
+use super::{FOOTER, FORMAT, Footer, damaged, header, name};
 use crate::lsm::LevelFile;
 use crate::lsm::cache::{FileCache, FileKind};
 use crate::lsm::header::{HEADER, Header};
@@ -138,7 +139,7 @@ impl Sst {
 
     /// How many data blocks it has; never 0.
     pub fn blocks(&self) -> usize {
-        self.index.len()
+        self.index.blocks()
     }
 
     /// The data block that has the key if any has.
@@ -291,7 +292,7 @@ impl Ends {
         let path = file.path();
         let content = |from, to| {
             let bytes = read_exactly(file, from, to)?;
-            let checked = block::check(&bytes, header.end_seed(from));
+            let checked = frame::check(&bytes, header.end_seed(from));
             Result::<_>::Ok(checked.map(|()| bytes))
         };
         let properties = content(footer.properties, footer_at)?;
@@ -303,7 +304,7 @@ impl Ends {
                 .and_then(|bytes| Filter::read(&bytes[BLOCK_HEADER..]))
                 .map_err(is("filter of the SST", footer.filter)),
             index: index
-                .and_then(|bytes| Index::read(&bytes[BLOCK_HEADER..], footer.filter))
+                .and_then(|bytes| Index::read(&bytes[BLOCK_HEADER..], HEADER as u64..footer.filter))
                 .map_err(is("index of the SST", footer.index)),
             properties: properties
                 .and_then(|bytes| Properties::read(&bytes[BLOCK_HEADER..]))

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use super::block::{BLOCK_HEADER, block_len};
-use super::data::{Block, Decoded};
-use super::index::Index;
+use gphash_block::data::{Block, Decoded};
+use gphash_block::frame::{BLOCK_HEADER, block_len};
+use gphash_block::index::Index;
+
 use super::reader::{Ends, read_exactly};
 use super::{FOOTER, Footer, header};
 use crate::Result;
@@ -48,7 +49,7 @@ impl Salvage {
         let ends = Ends::read(file, &header, &footer, footer_at)?;
         let index = ends.index.ok();
         let of_index = |index: &Index| {
-            let entries = (0..index.len()).map(|nth| u64::from(index.entries(nth)));
+            let entries = (0..index.blocks()).map(|nth| u64::from(index.entries(nth)));
             entries.sum()
         };
         let entries = match ends.properties {

@@ -1,10 +1,10 @@
 //! Writing a file, entry by entry.
 
-use super::block;
-use super::data::{BLOCK_BYTES, Builder, counted_len};
-use super::index;
-use super::properties::Properties;
-use super::{Footer, INLINE_VALUE_BYTES_MAX, KEY_BYTES_MAX, header, key_hash};
+use gphash_block::data::{BLOCK_BYTES, Builder, counted_len};
+use gphash_block::properties::Properties;
+use gphash_block::{INLINE_VALUE_BYTES_MAX, KEY_BYTES_MAX, frame, index};
+
+use super::{Footer, header, key_hash};
 use crate::Result;
 use crate::lsm::Entry;
 use crate::lsm::header::Header;
@@ -67,7 +67,7 @@ impl Writer {
             header,
             block: Builder::default(),
             index: index::Builder::default(),
-            properties: Properties::new(),
+            properties: Properties::none(),
             hashes: Vec::new(),
             filter: None,
             position,
@@ -106,7 +106,7 @@ impl Writer {
         debug_assert!(self.properties.entries == 0 || self.block.last_key() < entry.key);
         let position = self.position + counted_len(entry) as u64;
         let last = std::mem::replace(&mut self.position, position);
-        if self.block.len() == 0 {
+        if self.block.entries() == 0 {
             self.index.separate(self.block.last_key(), entry.key);
         }
         self.properties.count(entry);
@@ -154,12 +154,12 @@ impl Writer {
     }
 
     fn end_block(&mut self) {
-        if self.block.len() == 0 {
+        if self.block.entries() == 0 {
             return;
         }
         let start = self.out.buffer.len();
-        let (seed, entries) = (self.header.seed(self.len()), self.block.len());
-        block::write(self.block.content(), seed, &mut self.out.buffer);
+        let (seed, entries) = (self.header.seed(self.len()), self.block.entries());
+        frame::write(self.block.content(), seed, &mut self.out.buffer);
         self.index.add(self.out.buffer.len() - start, entries);
         self.block.clear();
     }
@@ -184,13 +184,13 @@ impl Writer {
             }
         };
         let seed = self.header.end_seed(offsets[0]);
-        block::write(filter, seed, &mut self.out.buffer);
+        frame::write(filter, seed, &mut self.out.buffer);
         offsets[1] = self.len();
         let seed = self.header.end_seed(offsets[1]);
-        block::write(self.index.content(), seed, &mut self.out.buffer);
+        frame::write(self.index.content(), seed, &mut self.out.buffer);
         offsets[2] = self.len();
         let seed = self.header.end_seed(offsets[2]);
-        block::write(&self.properties.to_bytes(), seed, &mut self.out.buffer);
+        frame::write(&self.properties.to_bytes(), seed, &mut self.out.buffer);
         let footer = Footer {
             filter: offsets[0],
             index: offsets[1],

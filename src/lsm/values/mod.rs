@@ -17,7 +17,7 @@ pub use file::ValueFile;
 pub use salvage::ValueSalvage;
 pub use writer::ValueWriter;
 
-use bytemuck::{Pod, Zeroable};
+pub(crate) use gphash_block::{Value, ValueRef, ValueUse};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::header::{Header, NUMBERS_MAX};
@@ -29,56 +29,6 @@ const FORMAT: FileFormat = FileFormat {
     magic: *b"GPHVAL\r\n",
     version: 1,
 };
-
-/// Where a value is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct ValueRef {
-    /// Number of the value file.
-    pub file: u64,
-    /// The byte at which it begins.
-    pub offset: u64,
-    /// Its bytes.
-    pub len: usize,
-    pub checksum: u64,
-}
-
-impl ValueRef {
-    /// The byte behind it, unless there can be none.
-    pub fn end(&self) -> Option<u64> {
-        self.offset.checked_add(self.len as u64)
-    }
-}
-
-/// A value of an entry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Value<'a> {
-    /// Beside its key.
-    Inline(&'a [u8]),
-    /// In a value file.
-    Apart(ValueRef),
-}
-
-impl Value<'_> {
-    /// Its bytes.
-    pub fn len(&self) -> usize {
-        match self {
-            Self::Inline(bytes) => bytes.len(),
-            Self::Apart(value) => value.len,
-        }
-    }
-}
-
-/// What a sorted file has in one value file.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Pod, Zeroable)]
-#[repr(C)]
-pub(crate) struct ValueUse {
-    /// Number of the value file.
-    pub file: u64,
-    /// Bytes of its values.
-    pub bytes: u64,
-    /// The byte behind the last one.
-    pub end: u64,
-}
 
 /// The name of value file `number`.
 pub fn name(number: u64) -> String {

@@ -4,8 +4,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::builder::RESTART_INTERVAL;
-use super::{BLOCK_BYTES, BLOCK_HEADER, Block, RawValue};
-use crate::lsm::Entry;
+use super::{BLOCK_BYTES, Block, RawValue};
+use crate::Entry;
+use crate::frame::BLOCK_HEADER;
 
 /// Entries of a block that follow one another: all, or a group, which goes from a restart point to the next. They can be
 /// gone through in both directions.
@@ -26,13 +27,19 @@ struct DecodedEntry {
 }
 
 impl Decoded {
-    /// Decodes a whole block; says what is wrong with it.
+    /// Decodes a whole block.
+    ///
+    /// # Errors
+    /// What is wrong with it.
     pub fn new(block: Arc<Block>) -> Result<Self, String> {
         let all = BLOCK_HEADER..block.end;
         Self::of_range(block, 0, all)
     }
 
-    /// Decodes a group of a block; says what is wrong with it.
+    /// Decodes a group of a block.
+    ///
+    /// # Errors
+    /// What is wrong with it.
     pub fn of_group(block: Arc<Block>, group: usize) -> Result<Self, String> {
         let range = block.group(group);
         Self::of_range(block, group, range)
@@ -70,16 +77,19 @@ impl Decoded {
     }
 
     /// The block, and which of its groups this is.
+    #[inline]
     pub fn group(&self) -> (&Arc<Block>, usize) {
         (&self.block, self.group)
     }
 
     /// How many entries there are.
-    pub fn len(&self) -> usize {
+    #[inline]
+    pub fn count(&self) -> usize {
         self.entries.len()
     }
 
     /// An entry.
+    #[inline]
     pub fn entry(&self, nth: usize) -> Entry<'_> {
         let entry = &self.entries[nth];
         Entry {
@@ -96,6 +106,7 @@ impl Decoded {
     }
 
     /// How many entries at the beginning satisfy `before`.
+    #[inline]
     pub fn partition(&self, before: impl Fn(&[u8]) -> bool) -> usize {
         self.entries
             .partition_point(|entry| before(&self.keys[entry.key.clone()]))

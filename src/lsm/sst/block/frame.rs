@@ -1,4 +1,4 @@
-//! A block: what is read and checked at a time.
+//! The frame of a block, which is what is read and checked at a time.
 //!
 //! ```text
 //!  0          8     12
@@ -13,6 +13,9 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 pub const BLOCK_HEADER: usize = 12;
 
 /// Writes a block with this content behind `out`.
+///
+/// # Panics
+/// If the content has 4 GiB or more.
 pub fn write(content: &[u8], seed: u64, out: &mut Vec<u8>) {
     let start = out.len();
     let len = u32::try_from(content.len()).expect("keys and values have a longest length");
@@ -24,12 +27,16 @@ pub fn write(content: &[u8], seed: u64, out: &mut Vec<u8>) {
 }
 
 /// How many bytes the block has that begins with `header`.
+#[inline]
 pub fn block_len(header: &[u8; BLOCK_HEADER]) -> u64 {
-    let len = u32::from_le_bytes(header[8..].try_into().expect("four bytes"));
-    u64::from(len) + BLOCK_HEADER as u64
+    let [.., a, b, c, d] = *header;
+    u64::from(u32::from_le_bytes([a, b, c, d])) + BLOCK_HEADER as u64
 }
 
-/// Checks a block, whose content begins behind its header; says what is wrong.
+/// Checks a block, whose content begins behind its header.
+///
+/// # Errors
+/// What is wrong with it.
 pub fn check(bytes: &[u8], seed: u64) -> Result<(), String> {
     let Some((header, content)) = bytes.split_first_chunk::<BLOCK_HEADER>() else {
         return Err(format!("{} bytes", bytes.len()));

@@ -15,18 +15,22 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::KEY_BYTES_MAX;
-use crate::lsm::Entry;
-use crate::lsm::values::{Value, ValueUse};
+use crate::{Entry, KEY_BYTES_MAX, Value, ValueUse};
 
 /// See the [module](self).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Properties {
+    /// Tombstones among them.
     pub entries: u64,
+    /// Deletions among the entries.
     pub tombstones: u64,
+    /// Of an entry.
     pub smallest_sequence: u64,
+    /// Of an entry.
     pub largest_sequence: u64,
+    /// The first key.
     pub smallest: Vec<u8>,
+    /// The last key.
     pub largest: Vec<u8>,
     /// What its entries have in value files, in the order of their numbers.
     pub values: Vec<ValueUse>,
@@ -45,7 +49,7 @@ struct Fixed {
 
 impl Properties {
     /// Those of a file without entries.
-    pub fn new() -> Self {
+    pub const fn none() -> Self {
         Self {
             entries: 0,
             tombstones: 0,
@@ -86,6 +90,9 @@ impl Properties {
     }
 
     /// As they stand in the file.
+    ///
+    /// # Panics
+    /// If a key is longer than [`KEY_BYTES_MAX`].
     pub fn to_bytes(&self) -> Vec<u8> {
         let fixed = Fixed {
             entries: self.entries,
@@ -105,7 +112,10 @@ impl Properties {
         .concat()
     }
 
-    /// Reads them; says what is wrong.
+    /// Reads them.
+    ///
+    /// # Errors
+    /// What is wrong with them.
     pub fn read(bytes: &[u8]) -> Result<Self, String> {
         let (fixed, keys) = bytes
             .split_at_checked(size_of::<Fixed>())

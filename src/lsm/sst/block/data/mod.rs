@@ -6,10 +6,10 @@
 //!  entry:  shared | rest | sequence | value | rest of the key ... | value ...
 //! ```
 //!
-//! The first four fields of an entry are numbers of [variable length](super::varint). *shared* is
+//! The first four fields of an entry are numbers of variable length. *shared* is
 //! how many bytes the key has from the one before, *rest* how many stand here. *value* is 0 for a tombstone,
 //! else 1 plus twice the length of the value, which follows, or 2 plus twice the length of one in a
-//! [value file](crate::lsm::values), to which a reference follows. At a restart point, which is the offset of
+//! value file, to which a reference follows. At a restart point, which is the offset of
 //! an entry in the block, *shared* is 0.
 //!
 //! ```text
@@ -25,12 +25,11 @@ use std::ops::Range;
 pub use builder::Builder;
 pub use decoded::Decoded;
 
-use super::block::{BLOCK_HEADER, check};
-use super::varint::{take, take_len};
-use super::{INLINE_VALUE_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
-use crate::lsm::Entry;
-use crate::lsm::values::{Value, ValueRef};
-use crate::width::to_usize;
+use gphash_layout::width::to_usize;
+
+use crate::frame::{BLOCK_HEADER, check};
+use crate::varint::{take, take_len};
+use crate::{Entry, INLINE_VALUE_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX, Value, ValueRef};
 
 /// Bytes of entries, each as long as it [counts](counted_len), after which a block ends. So where it ends is known of
 /// all blocks at once, whatever is in those before.
@@ -120,12 +119,17 @@ fn broken() -> String {
 /// What a block has of a key: its sequence number, and where its value is unless it is a tombstone.
 #[derive(Debug)]
 pub struct Found {
+    /// The number of the request that left it.
     pub sequence: u64,
+    /// `None` for a tombstone.
     pub value: Option<RawValue>,
 }
 
 impl Block {
-    /// The data block that stands so in its file; says what is wrong with it.
+    /// The data block that stands so in its file.
+    ///
+    /// # Errors
+    /// What is wrong with it.
     pub fn open(bytes: Vec<u8>, seed: u64) -> Result<Self, String> {
         check(&bytes, seed)?;
         let content = bytes.len() - BLOCK_HEADER;
@@ -141,11 +145,12 @@ impl Block {
     }
 
     /// Bytes in memory.
-    pub fn len(&self) -> usize {
+    pub fn memory(&self) -> usize {
         self.bytes.len()
     }
 
     /// The value of an entry.
+    #[inline]
     pub fn value(&self, value: &RawValue) -> Value<'_> {
         match value {
             RawValue::Inline(range) => Value::Inline(&self.bytes[range.clone()]),
@@ -182,13 +187,14 @@ impl Block {
     /// Where the entry of a restart point is.
     fn restart(&self, nth: usize) -> usize {
         let at = self.end + 4 * nth;
-        let word = self.bytes[at..at + 4].try_into().expect("four bytes");
-        BLOCK_HEADER
-            .saturating_add(u32::from_le_bytes(word) as usize)
-            .min(self.end)
+        let word = self.bytes[at..]
+            .first_chunk()
+            .map_or(0, |word| u32::from_le_bytes(*word));
+        BLOCK_HEADER.saturating_add(word as usize).min(self.end)
     }
 
     /// How many groups of entries there are: from each restart point to the next. Never 0.
+    #[inline]
     pub fn groups(&self) -> usize {
         (self.bytes.len() - 4 - self.end) / 4
     }
@@ -207,7 +213,10 @@ impl Block {
         }
     }
 
-    /// The last group whose first key satisfies `before`, or the first group. `Err` if an entry cannot be one.
+    /// The last group whose first key satisfies `before`, or the first group.
+    ///
+    /// # Errors
+    /// If an entry cannot be one.
     #[inline]
     pub fn find_group(&self, before: impl Fn(&[u8]) -> bool) -> Result<usize, String> {
         let (mut low, mut high) = (0, self.groups());
@@ -222,7 +231,10 @@ impl Block {
         Ok(low)
     }
 
-    /// Looks a key up. `Err` if an entry cannot be one.
+    /// Looks a key up.
+    ///
+    /// # Errors
+    /// If an entry cannot be one.
     pub fn get(&self, key: &[u8]) -> Result<Option<Found>, String> {
         let mut at = self.restart(self.find_group(|first| first <= key)?);
         // Bytes that the last entry's key has in common with the one sought, which is behind it.

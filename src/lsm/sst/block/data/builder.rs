@@ -1,15 +1,14 @@
 //! Writing a data block.
 
 use super::{code_of, common_prefix};
-use crate::lsm::Entry;
-use crate::lsm::sst::varint::put;
-use crate::lsm::values::Value;
+use crate::varint::put;
+use crate::{Entry, Value};
 
 /// Entries from one restart point to the next.
 pub(super) const RESTART_INTERVAL: usize = 16;
 
 /// Puts a data block together.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Builder {
     bytes: Vec<u8>,
     restarts: Vec<u32>,
@@ -19,7 +18,7 @@ pub struct Builder {
 
 impl Builder {
     /// How many entries there are.
-    pub fn len(&self) -> usize {
+    pub fn entries(&self) -> usize {
         self.entries
     }
 
@@ -29,12 +28,14 @@ impl Builder {
     }
 
     /// Takes the last key of blocks that are made already.
-    #[cfg(feature = "cuda")]
     pub fn set_last_key(&mut self, key: &[u8]) {
         self.last_key = key.to_vec();
     }
 
     /// Adds an entry with a key behind all others.
+    ///
+    /// # Panics
+    /// If the block has 4 GiB or more.
     pub fn add(&mut self, entry: &Entry) {
         let shared = match self.entries % RESTART_INTERVAL {
             0 => {
@@ -64,6 +65,9 @@ impl Builder {
     }
 
     /// The whole content.
+    ///
+    /// # Panics
+    /// If there are 2³² restart points.
     pub fn content(&mut self) -> &[u8] {
         let count = u32::try_from(self.restarts.len()).expect("a block is short");
         let words = self.restarts.iter().chain([&count]);

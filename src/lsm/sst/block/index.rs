@@ -4,16 +4,18 @@
 //!  separator len | separator ... | block len | entries   for each data block
 //! ```
 //!
-//! All three numbers are of [variable length](super::varint). A separator is behind all keys of the blocks
+//! All three numbers are of variable length. A separator is behind all keys of the blocks
 //! before, and not behind the first one of its own block. Blocks stand one behind the other.
 
-use super::block::BLOCK_HEADER;
-use super::data::common_prefix;
-use super::varint::{put, take, take_len};
-use super::{HEADER, KEY_BYTES_MAX};
+use std::ops::Range;
+
+use crate::KEY_BYTES_MAX;
+use crate::data::common_prefix;
+use crate::frame::BLOCK_HEADER;
+use crate::varint::{put, take, take_len};
 
 /// Puts an index together.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Builder {
     bytes: Vec<u8>,
 }
@@ -50,12 +52,15 @@ pub struct Index {
 }
 
 impl Index {
-    /// Reads the index of data blocks that end at `end`; says what is wrong with it.
-    pub fn read(bytes: &[u8], end: u64) -> Result<Self, String> {
+    /// Reads the index of data blocks at these bytes of their file.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn read(bytes: &[u8], blocks: Range<u64>) -> Result<Self, String> {
         let mut index = Self {
             separators: Vec::new(),
             ends: Vec::new(),
-            offsets: vec![HEADER as u64],
+            offsets: vec![blocks.start],
             entries: Vec::new(),
         };
         let mut at = 0;
@@ -70,6 +75,7 @@ impl Index {
                 ));
             }
         }
+        let end = blocks.end;
         match index.offsets.last() {
             Some(&last) if last == end && !index.ends.is_empty() => Ok(index),
             last => Err(format!("the blocks end at {last:?}; expected {end}")),
@@ -96,7 +102,7 @@ impl Index {
     }
 
     /// How many blocks there are; never 0.
-    pub fn len(&self) -> usize {
+    pub fn blocks(&self) -> usize {
         self.ends.len()
     }
 
@@ -107,7 +113,7 @@ impl Index {
 
     /// The block that has the key if any has.
     pub fn find(&self, key: &[u8]) -> usize {
-        let (mut low, mut high) = (0, self.len());
+        let (mut low, mut high) = (0, self.blocks());
         while high - low > 1 {
             let middle = low + (high - low) / 2;
             match self.separator(middle) <= key {

@@ -1,7 +1,7 @@
 //! Numbers of one to ten bytes: seven bits in each, the lowest first; the top bit says that more
 //! follow.
 
-use crate::width::{low_byte, to_usize};
+use gphash_layout::width::{low_byte, to_usize};
 
 /// Writes a number behind `bytes`.
 pub fn put(bytes: &mut Vec<u8>, mut number: u64) {
