@@ -26,6 +26,9 @@ use crate::{Error, Result};
 /// The longest time that an addition waits for compaction.
 const STALL_TIME_MAX: Duration = Duration::from_secs(1);
 
+/// After so many reads of files of level 0 for ranges it is looked whether they are worth a compaction.
+const SEEKS_TOLD: u64 = 1 << 12;
+
 /// What all threads of a spill share.
 pub struct Levels {
     options: SpillOptions,
@@ -39,6 +42,8 @@ pub struct Levels {
     /// succeeds. Held by the one who edits.
     doubtful: Mutex<Vec<Arc<Sst>>>,
     plan: Mutex<Plan>,
+    /// Files of level 0 that were read for ranges.
+    seeks: AtomicU64,
     /// Keys at which additions are cut.
     cuts: Mutex<Vec<Vec<u8>>>,
     /// Something was compacted, or not.
@@ -102,6 +107,7 @@ impl Levels {
             cache,
             doubtful: Mutex::new(Vec::new()),
             plan: Mutex::new(Plan::default()),
+            seeks: AtomicU64::new(0),
             cuts: Mutex::default(),
             changed: Condvar::new(),
             workers,
@@ -214,6 +220,20 @@ impl Levels {
         drop((gone, current));
         self.cache.sweep();
         Ok(())
+    }
+
+    /// See [`Spill::add_seeks`](super::Spill::add_seeks).
+    pub fn add_seeks(&self, version: &LsmVersion, key: &[u8], count: u64) {
+        let runs = version.newest().iter();
+        let mut seeks = 0;
+        for sst in runs.filter_map(|run| run.find(key)) {
+            sst.add_seeks(count);
+            seeks += count;
+        }
+        let before = self.seeks.fetch_add(seeks, Ordering::Relaxed);
+        if is_next(before, before + seeks, SEEKS_TOLD) {
+            self.wake();
+        }
     }
 
     /// Tells the threads that compact of a new version.

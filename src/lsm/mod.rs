@@ -199,6 +199,13 @@ impl Spill {
         Ok(made)
     }
 
+    /// Counts that so many ranges were read from a key on, of which what lies in many files is compacted.
+    pub fn add_seeks(&self, key: &[u8], count: u64) {
+        if let Some(version) = self.version_if_any() {
+            self.levels.add_seeks(&version, key, count);
+        }
+    }
+
     /// As [`Levels::compact_all`].
     ///
     /// # Errors

@@ -1543,6 +1543,20 @@ pub const MUTATIONS: &[Mutation] = &[
         suite: Suite::Unit("lsm::tests::model"),
     },
     Mutation {
+        name: "runs that many ranges read stay as they are",
+        file: "src/lsm/compaction/slices.rs",
+        find: "        seeks.saturating_mul(SEEK_BYTES) >=",
+        replacement: "        u64::from(seeks > seeks) >",
+        suite: Suite::Unit("lsm::tests::slices"),
+    },
+    Mutation {
+        name: "compaction is not told of ranges that were read",
+        file: "src/lsm/levels.rs",
+        find: "        if is_next(before, before + seeks, SEEKS_TOLD) {\n",
+        replacement: "        if before > before + seeks {\n",
+        suite: Suite::Store("spill::ranges"),
+    },
+    Mutation {
         name: "a moved record is published before it is durable",
         file: "src/table/compact.rs",
         find: r"            table.persist_record(to);

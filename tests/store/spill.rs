@@ -57,6 +57,43 @@ fn fill(store: &Store, rng: &mut SmallRng) -> Model {
     model
 }
 
+/// Files that each range would have to be looked up in become fewer while ranges are read.
+#[test]
+fn ranges_have_the_files_that_they_read_compacted() {
+    let mut rng = SmallRng::seed_from_u64(seed());
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let store = Store::open(folder.path().join("store"), &options()).unwrap();
+    let mut model = fill(&store, &mut rng);
+    let newest = || store.stats().spill.levels[0].files;
+    // A few runs that nothing else has compacted.
+    let mut next = 20_000;
+    let mut resting = 0;
+    while resting < 10 {
+        if newest() == 0 {
+            let mut batch = WriteBatch::new();
+            for number in next..next + 500 {
+                batch.put(key(number), b"new");
+                model.insert(key(number), b"new".to_vec());
+            }
+            store.write(batch).unwrap();
+            next += 500;
+            resting = 0;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+        resting += 1;
+    }
+    wait_for("level 0 is compacted", || {
+        for _ in 0..500 {
+            let from = key(rng.random_range(0..next));
+            let found = store.range(from.clone()..).next().transpose().unwrap();
+            let (key, value) = found.unwrap();
+            assert!(key >= from && model[&key] == value);
+        }
+        newest() == 0
+    });
+    assert!(contents(&store) == model, "other items");
+}
+
 #[test]
 fn eviction_keeps_every_item_readable() {
     let mut rng = SmallRng::seed_from_u64(seed());

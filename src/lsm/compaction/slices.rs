@@ -21,6 +21,9 @@ const RUNS_MIN: usize = 4;
 /// Runs of a slice from which on it is compacted in any case.
 const RUNS_MAX: usize = 12;
 
+/// What a run of a slice costs each range that is read through it, in bytes that could be compacted in that time.
+const SEEK_BYTES: u64 = 1 << 10;
+
 /// How many times the bytes of the files are apart, if most are.
 const APART_MIN: u64 = 4;
 
@@ -81,7 +84,15 @@ impl Slice {
         let above: u64 = self.runs.iter().flatten().map(entries).sum();
         let below: u64 = self.below(version).iter().map(entries).sum();
         let is_worth_it = 2 * above >= below || self.is_apart() || self.runs.len() >= RUNS_MAX;
-        self.runs.len() >= RUNS_MIN && is_worth_it
+        self.runs.len() >= RUNS_MIN && is_worth_it || self.is_read_often(version)
+    }
+
+    /// Whether ranges have lost as much time by its runs as it takes to compact it. So whatever comes, no more than twice of
+    /// what is needed is lost. LevelDB counts seeks of a file for that.
+    fn is_read_often(&self, version: &LsmVersion) -> bool {
+        let seeks: u64 = self.runs.iter().flatten().map(|sst| sst.seeks()).sum();
+        let below: u64 = self.below(version).iter().map(|sst| sst.len()).sum();
+        seeks.saturating_mul(SEEK_BYTES) >= self.bytes() + below
     }
 
     /// Whether most of what was added lies in value files: to write the rest anew costs little beside that, and ranges

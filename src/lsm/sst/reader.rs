@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering as Atomic};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering as Atomic};
 
 use gphash_block::VALUE_BYTES_MAX;
 use gphash_block::data::{Block, Decoded};
@@ -33,6 +33,8 @@ pub struct Sst {
     /// The value files to which its entries refer, as its properties name them.
     values: Vec<Arc<ValueFile>>,
     is_obsolete: AtomicBool,
+    /// How often it was read for a range, as far as that was counted.
+    seeks: AtomicU64,
 }
 
 impl Sst {
@@ -88,6 +90,7 @@ impl Sst {
             properties,
             values,
             is_obsolete: AtomicBool::new(false),
+            seeks: AtomicU64::new(0),
         })
     }
 
@@ -129,6 +132,16 @@ impl Sst {
     /// Whether the key is between its smallest and its largest one.
     pub fn spans(&self, key: &[u8]) -> bool {
         *self.properties.smallest <= *key && *key <= *self.properties.largest
+    }
+
+    /// Counts that it was read for so many ranges.
+    pub fn add_seeks(&self, count: u64) {
+        self.seeks.fetch_add(count, Atomic::Relaxed);
+    }
+
+    /// For how many ranges it was read, as far as that was counted.
+    pub fn seeks(&self) -> u64 {
+        self.seeks.load(Atomic::Relaxed)
     }
 
     /// Whether it may have a key with this hash.

@@ -156,6 +156,38 @@ fn few_runs_are_compacted_if_values_are_apart() {
     }
 }
 
+/// Two runs are compacted once ranges have lost as much time by them as that takes, and not before.
+#[test]
+fn runs_that_ranges_read_often_are_compacted() {
+    let mut rng = SmallRng::seed_from_u64(seed());
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let spill = open(dir.path(), None, large_level_1()).unwrap();
+    let mut model = Model::new();
+    for (sequence, count) in [3000, 3000, 3000, 3000, 200, 200].into_iter().enumerate() {
+        let changes = changes(&mut rng, sequence as u64, count);
+        add_cut(&spill, &changes);
+        model.extend(changes);
+        while spill.compact().unwrap() {}
+    }
+    let version = spill.version();
+    assert_eq!(version.newest().len(), 2);
+    let all: u64 = version.files().map(|(_, sst)| sst.len()).sum();
+    // Each counts in both runs.
+    let read = |count| {
+        for key in model.keys().step_by(50) {
+            spill.add_seeks(key, count);
+        }
+    };
+    read(1);
+    assert!(!spill.compact().unwrap(), "few ranges are no reason");
+    read(all >> 10);
+    while spill.compact().unwrap() {}
+    assert!(spill.version().newest().is_empty(), "{:?}", spill.stats());
+    // What is new was not read yet.
+    add_cut(&spill, &changes(&mut rng, 7, 200));
+    assert!(!spill.compact().unwrap());
+}
+
 /// A damaged file keeps what has its keys from being compacted, and nothing else.
 #[test]
 fn other_slices_are_compacted_beside_a_damaged_one() {

@@ -177,7 +177,23 @@ impl<'s> Pages<'s> {
         let started = TimedPath::RangePage.start();
         let read = self.read(end);
         self.store.metrics().finish(TimedPath::RangePage, started);
+        if started.is_some() {
+            self.add_seeks(end);
+        }
         read
+    }
+
+    /// Counts the page that was read, for all that were not timed since the last one that was.
+    fn add_seeks(&self, end: End) {
+        let page = match end {
+            End::Front => &self.front_page,
+            End::Back => &self.back_page,
+        };
+        if let Some((key, _)) = page.as_slice().first() {
+            let count = u64::from(TimedPath::RangePage.sample_interval());
+            self.states()
+                .for_each(|state| state.tiers.spill.add_seeks(key, count));
+        }
     }
 
     fn states(&self) -> impl Iterator<Item = &StoreInner> {
