@@ -12,10 +12,10 @@ use crate::lsm::version::{LEVELS, LiveValues, LsmVersion};
 use crate::{Error, Result};
 
 /// Runs of level 0 from which on it is compacted, whatever its slices have.
-const LEVEL_RUNS_MAX: usize = 16;
+const LEVEL_RUNS_MAX: usize = 26;
 
 /// Runs of level 0 from which on additions wait.
-pub const STALL_RUNS_MIN: usize = 20;
+pub const STALL_RUNS_MIN: usize = 32;
 
 /// The share of the entries of a hurried file that may be tombstones before it is due.
 const HIDING_SHARE: u64 = 8;

@@ -19,10 +19,11 @@ const SLICE_FILES_MIN: usize = 4;
 const RUNS_MIN: usize = 4;
 
 /// Runs of a slice from which on it is compacted in any case.
-const RUNS_MAX: usize = 12;
+const RUNS_MAX: usize = 20;
 
-/// What a run of a slice costs each range that is read through it, in bytes that could be compacted in that time.
-const SEEK_BYTES: u64 = 1 << 10;
+/// What a run of a slice costs each range that is read through it, in bytes of a compaction: four times what is compacted in
+/// that time where the files are in memory, less than that on a disk.
+const SEEK_BYTES: u64 = 2 << 10;
 
 /// How many times the bytes of the files are apart, if most are.
 const APART_MIN: u64 = 4;
@@ -76,19 +77,19 @@ impl Slice {
         self.runs.iter().flatten().map(|sst| sst.len()).sum()
     }
 
-    /// Whether it is time to compact it. A few runs are, when they have half as many entries as what is written anew for
-    /// them: then each entry of level 1 is written about three times until there are ten times more. Entries count, not
-    /// bytes, as tombstones have few.
+    /// Whether it is time to compact it. A few runs are, when they have as many entries as what is written anew for them:
+    /// then each entry of level 1 is written about twice until there are ten times more. Entries count, not bytes, as
+    /// tombstones have few.
     pub fn is_due(&self, version: &LsmVersion) -> bool {
         let entries = |sst: &Arc<Sst>| sst.properties().entries;
         let above: u64 = self.runs.iter().flatten().map(entries).sum();
         let below: u64 = self.below(version).iter().map(entries).sum();
-        let is_worth_it = 2 * above >= below || self.is_apart() || self.runs.len() >= RUNS_MAX;
+        let is_worth_it = above >= below || self.is_apart() || self.runs.len() >= RUNS_MAX;
         self.runs.len() >= RUNS_MIN && is_worth_it || self.is_read_often(version)
     }
 
-    /// Whether ranges have lost as much time by its runs as it takes to compact it. So whatever comes, no more than twice of
-    /// what is needed is lost. LevelDB counts seeks of a file for that.
+    /// Whether ranges have lost so much time by its runs that it should be compacted. So it takes no more than a few times
+    /// what they have lost, whatever comes. LevelDB counts seeks of a file for that.
     fn is_read_often(&self, version: &LsmVersion) -> bool {
         let seeks: u64 = self.runs.iter().flatten().map(|sst| sst.seeks()).sum();
         let below: u64 = self.below(version).iter().map(|sst| sst.len()).sum();

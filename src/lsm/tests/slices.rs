@@ -69,7 +69,7 @@ fn compaction_of_a_cut_load_is_in_slices() {
         }
     }
     let version = spill.version();
-    assert!(version.newest().len() < 12, "{:?}", spill.stats());
+    assert!(version.newest().len() < 20, "{:?}", spill.stats());
     assert_eq!(spill.cuts().len(), 7);
     assert!((1..50).contains(&most), "{most} % of all in a job");
     // Of the first half it is not known any more.
@@ -118,7 +118,7 @@ fn level_0_of_many_slices_has_few_runs() {
         add(&spill, &changes).unwrap();
         model.extend(changes);
         while spill.compact().unwrap() {}
-        assert!(spill.version().newest().len() < 16, "{:?}", spill.stats());
+        assert!(spill.version().newest().len() < 26, "{:?}", spill.stats());
     }
     assert!(contents(&spill.version(), false, 500).unwrap() == model);
 }
@@ -174,13 +174,13 @@ fn runs_that_ranges_read_often_are_compacted() {
     let all: u64 = version.files().map(|(_, sst)| sst.len()).sum();
     // Each counts in both runs.
     let read = |count| {
-        for key in model.keys().step_by(50) {
+        for key in model.keys().step_by(500) {
             spill.add_seeks(key, count);
         }
     };
     read(1);
     assert!(!spill.compact().unwrap(), "few ranges are no reason");
-    read(all >> 10);
+    read(all >> 11);
     while spill.compact().unwrap() {}
     assert!(spill.version().newest().is_empty(), "{:?}", spill.stats());
     // What is new was not read yet.
