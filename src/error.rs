@@ -224,8 +224,9 @@ pub enum Error {
         source: Arc<io::Error>,
     },
 
-    /// The table would have to grow past a limit of the format, or a batch of a store has more requests
-    /// than its log can number. Nothing was done.
+    /// The table would have to grow past a limit: of the format, of the addresses that were reserved when the file was opened
+    /// (open it anew), or because keys all go to the same buckets. Some operations of a batch of the index may have been done,
+    /// each whole. Or a batch of a store has more requests than its log can number: nothing of that was done.
     #[error("{}: {what} would have to be {needed}; the limit is {limit}", path.display())]
     Limit {
         /// The file.

@@ -251,7 +251,7 @@ impl Options {
     }
 
     /// Items expected, 1 to [`MAX_CAPACITY`](Self::MAX_CAPACITY). Space for them is allocated when the
-    /// file is created; the table grows past them by itself. Opening ignores it.
+    /// file is created; the table grows past them by itself. Opening only checks its range.
     ///
     /// Default: 1,024 items.
     #[must_use]
@@ -368,8 +368,8 @@ impl Options {
         self
     }
 
-    /// Shape of a new table: levels × locations × slots, at most 32 in all. Opening ignores it: the file
-    /// knows its shape.
+    /// Shape of a new table: levels × locations × slots, at most 32 in all. Opening only checks that it could be:
+    /// the file knows its shape.
     ///
     /// Default: 2 levels, 2 locations, 8 slots (2L-2H-8S, as in the GPHash paper §3.1).
     #[must_use]

@@ -111,7 +111,8 @@ impl<K: Pod, V: Pod> Index<K, V> {
     /// [`Error::LengthMismatch`] before anything is done. [`Error::NoSpace`] or [`Error::Limit`]
     /// when the table cannot grow: then some operations of the batch may have been done, each
     /// whole, and the table goes on working. A table that is nearly empty does not grow for keys
-    /// that all go to the same buckets: that is `Limit`, too.
+    /// that all go to the same buckets: that is `Limit`, too. [`Error::Damaged`] and [`Error::Gpu`] may also come after some
+    /// operations.
     pub fn insert(&self, keys: &[K], values: &[V]) -> Result<FixedBitSet> {
         same_length(keys.len(), values.len())?;
         self.backend.write(
@@ -188,8 +189,8 @@ impl<K: Pod, V: Pod> Index<K, V> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::LengthMismatch`] before anything is done; [`Error::Damaged`] when a slot names a
-    /// record outside the file.
+    /// [`Error::LengthMismatch`] before anything is done; [`Error::Damaged`] when a slot names a record outside the file, or a
+    /// value does not have its checksum, where that is [compared](crate::Options::verify_checksums); [`Error::Gpu`].
     pub fn get(&self, keys: &[K], values: &mut [V]) -> Result<FixedBitSet> {
         same_length(keys.len(), values.len())?;
         let whole = ValuePart::whole(&self.table.shape);

@@ -74,9 +74,10 @@ impl<K: Pod, V: Pod> Index<K, V> {
     ///
     /// # Errors
     /// [`Error::SizeMismatch`] for keys or values of another size; [`Error::OptionMismatch`] for another key
-    /// kind or other columns; [`Error::WrongKind`], [`Error::Foreign`],
-    /// [`Error::NewerFormat`], [`Error::UnknownFeatures`], [`Error::Truncated`], [`Error::Damaged`], [`Error::InUse`],
-    /// [`Error::NotAFile`], [`Error::ReadOnly`], [`Error::Io`]. The file stays as it was.
+    /// kind or other columns; [`Error::InvalidOption`], [`Error::Domain`], and [`Error::Gpu`] if a GPU is asked for by name;
+    /// [`Error::WrongKind`], [`Error::Foreign`], [`Error::OlderFormat`], [`Error::NewerFormat`], [`Error::UnknownFeatures`],
+    /// [`Error::Truncated`], [`Error::Damaged`], [`Error::JournalMissing`], [`Error::InUse`], [`Error::NotAFile`],
+    /// [`Error::ReadOnly`], [`Error::Io`]. The file stays as it was.
     pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
         let path = path.as_ref();
         // The file knows its shape; checking ours finds types that no file can have.

@@ -153,7 +153,7 @@ impl Store {
     /// - of options: [`Error::InvalidOption`], [`Error::OptionMismatch`], and [`Error::Gpu`] if a
     ///   GPU is asked for by name and cannot be had
     /// - of the directory: [`Error::ForeignDirectory`], [`Error::InUse`]
-    /// - of a file of the store: [`Error::Foreign`], [`Error::NewerFormat`], [`Error::Damaged`],
+    /// - of a file of the store: [`Error::Foreign`], [`Error::OlderFormat`], [`Error::NewerFormat`], [`Error::Damaged`],
     ///   [`Error::DamagedLog`] or [`Error::Missing`]
     /// - those of the index's file ([`Index::open`](crate::Index::open))
     /// - [`Error::NoSpace`], [`Error::ReadOnly`] and [`Error::Io`]

@@ -25,8 +25,9 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// [`Error::TooLong`](crate::Error::TooLong); [`Error::Damaged`](crate::Error::Damaged) when the index names
-    /// a record outside its file.
+    /// [`Error::TooLong`](crate::Error::TooLong); [`Error::Damaged`](crate::Error::Damaged) when the item, or what a sorted
+    /// file has of it, does not have its checksum, or the index names a record outside its file;
+    /// [`Error::Io`](crate::Error::Io) of sorted files.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let partitions = self.partitions();
         match &partitions.shared().hot_cache {
@@ -109,7 +110,7 @@ impl Store {
     /// *k* items then takes time proportional to log *n* + *k*.
     ///
     /// The items are `Result`s: [`Error::Unordered`](crate::Error::Unordered) if the store has no ordered view,
-    /// [`Error::Damaged`](crate::Error::Damaged) if the index names a record outside its file.
+    /// otherwise those of [`get`](Self::get).
     ///
     /// # Examples
     /// ```
