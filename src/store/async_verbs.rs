@@ -144,10 +144,7 @@ impl Store {
             callback(outcome);
         });
         let bytes = requests.iter().map(Request::bytes).sum::<usize>();
-        let comes_behind = |request: &Request| partitions.has_async(request.key());
-        let partition = self
-            .partition_of(&requests)
-            .filter(|_| !requests.first().is_some_and(comes_behind));
+        let partition = self.partition_of(&requests);
         let work = Work::Batch(requests, None);
         let refused = match partition {
             Some(partition) => {
@@ -167,7 +164,8 @@ impl Store {
     /// Gives a key a value without waiting. `callback` is called with the outcome by a thread of the
     /// store, which does nothing else meanwhile: it should be short. It may call the store; a panic of
     /// it is logged. Asynchronous requests of one thread are executed in their order if their keys are in one
-    /// [partition](super::StoreOptions::partitions), or some of them of the same batch. While 64 MiB of them wait there, this
+    /// [partition](super::StoreOptions::partitions), or some of them of the same batch, and before changes there that
+    /// the thread makes later by verbs that wait. While 64 MiB of them wait there, this
     /// call waits, too, but not in a callback; or it [fails](super::StoreOptions::when_full). They wait until their callbacks
     /// are about to be called; what they answer is not counted. So a callback should not wait for a thread that calls
     /// this. What is refused is told before this returns.

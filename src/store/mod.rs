@@ -184,7 +184,7 @@ impl Store {
         &self.partitions().shared().metrics
     }
 
-    /// Has changes made, once there is room for them: by the partition that has all of their keys, or by all.
+    /// Has changes made, once there is room for them: by the partition to whose queue they go, or by all.
     fn submit(&self, work: Work, partition: Option<&Arc<Partition>>) -> Answer {
         match partition {
             Some(partition) => {
@@ -195,7 +195,7 @@ impl Store {
         }
     }
 
-    /// The partition that has the keys of all requests, if there is one.
+    /// See [`Partitions::of_all`].
     fn partition_of(&self, requests: &[Request]) -> Option<&Arc<Partition>> {
         self.partitions().of_all(requests.iter().map(Request::key))
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Request, Store, StoreOptions};
+use super::{Columns, Request, Store, StoreOptions, WriteBatch};
 
 /// Options of a store. With `GPHASH_TEST_COMPACTION=drawn` a GPU, if there is one, does half of the parts of its
 /// compactions.
@@ -23,17 +23,20 @@ pub fn seed() -> u64 {
     seed
 }
 
+/// A key that a partition has.
+fn key_of(store: &Store, number: usize) -> Vec<u8> {
+    let mut keys = (0..=u8::MAX).map(|key| vec![key]);
+    keys.find(|key| store.partitions().number_of(key) == number)
+        .unwrap()
+}
+
 /// One of them waits for a partition that the others do not need.
 #[test]
 fn asynchronous_requests_keep_their_order_across_partitions() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path(), &options().partitions(2)).unwrap();
     let partitions = store.partitions();
-    let of = |number: usize| {
-        let mut keys = (0..=u8::MAX).map(|key| vec![key]);
-        keys.find(|key| partitions.number_of(key) == number)
-            .unwrap()
-    };
+    let of = |number| key_of(&store, number);
     let put = |number| Request::Put {
         key: of(number),
         value: "first".into(),
@@ -56,4 +59,53 @@ fn asynchronous_requests_keep_their_order_across_partitions() {
     assert_eq!(answers, [None, None, Some(b"then".to_vec())]);
     assert_eq!(store.get(&of(0)).unwrap(), Some(b"first".to_vec()));
     assert_eq!(store.get(&of(1)).unwrap(), Some(b"then".to_vec()));
+}
+
+/// By each verb, while the batch before waits for a partition that the change does not need.
+#[test]
+fn changes_that_are_waited_for_come_behind_asynchronous_ones() {
+    type Verb = fn(&Store, Vec<u8>);
+    let changes: [Verb; 5] = [
+        |store, key| store.put(key, "last").unwrap(),
+        |store, key| assert_eq!(store.swap(key, "last").unwrap(), Some("then".into())),
+        |store, key| {
+            let mut batch = WriteBatch::new();
+            batch.put(key, "last");
+            store.write(batch).unwrap();
+        },
+        |store, key| {
+            let columns = |bytes: &[u8]| [bytes].into_iter().collect();
+            let (keys, values): (Columns, Columns) = (columns(&key), columns(b"last"));
+            store.put_columns(&keys, &values).unwrap();
+        },
+        |store, key| {
+            let mut transaction = store.transaction();
+            transaction.put(key, "last").unwrap();
+            transaction.commit().unwrap();
+        },
+    ];
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path(), &options().partitions(2)).unwrap();
+    let put = |number| Request::Put {
+        key: key_of(&store, number),
+        value: "first".into(),
+    };
+    for change in changes {
+        let first = &store.partitions().all()[0];
+        let held = first.queue.hold(first);
+        store.execute_async(vec![put(0), put(1)], |answer| drop(answer.unwrap()));
+        let (done, then) = std::sync::mpsc::channel();
+        store.put_async(key_of(&store, 1), "then", move |answer| {
+            done.send(answer).unwrap()
+        });
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(50));
+                drop(held);
+            });
+            change(&store, key_of(&store, 1));
+        });
+        then.recv().unwrap().unwrap();
+        assert_eq!(store.get(&key_of(&store, 1)).unwrap(), Some("last".into()));
+    }
 }

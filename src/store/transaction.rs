@@ -273,12 +273,7 @@ impl<'s> Transaction<'s> {
         let partitions = store.partitions();
         let read = self.read_set.partitions();
         let written = self.writes.keys().map(|key| partitions.number_of(key));
-        let mut numbers = read.chain(written);
-        let first = numbers.next().unwrap_or(0);
-        let partition = numbers
-            .all(|number| number == first)
-            .then(|| &partitions.all()[first]);
-        drop(numbers);
+        let partition = partitions.serving(read.chain(written));
         let commit = || into_unit(store.submit(self.into_work(), partition));
         store.metrics().time(TimedPath::Commit, commit)
     }

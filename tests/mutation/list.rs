@@ -2150,9 +2150,16 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "an asynchronous request overtakes a batch of several partitions",
         file: "src/store/async_verbs.rs",
-        find: ".filter(|_| !requests.first().is_some_and(comes_behind))",
-        replacement: ".filter(|_| !requests.first().is_some_and(comes_behind) || true)",
+        find: "        let partition = self.partition_of(&requests);\n",
+        replacement: "        let partition = self.partition_of(&requests).or(match &requests[..] {\n            [one] => Some(partitions.of(one.key())),\n            _ => None,\n        });\n",
         suite: Suite::Unit("asynchronous_requests_keep"),
+    },
+    Mutation {
+        name: "a change that is waited for overtakes asynchronous ones of its thread",
+        file: "src/store/partitions/mod.rs",
+        find: "(is_one && !self.async_order.has_outstanding(number)).then(",
+        replacement: "is_one.then(",
+        suite: Suite::Unit("changes_that_are_waited_for"),
     },
     Mutation {
         name: "items of any length come up into the table at once",

@@ -1,5 +1,6 @@
 //! The order of a thread's asynchronous requests. Those of several partitions wait in a queue of their own: what the
-//! thread asks one of these partitions for next comes behind them, in the same queue.
+//! thread asks one of these partitions for next comes behind them, in the same queue, and so do changes that it makes
+//! there by verbs that wait.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -51,15 +52,14 @@ impl AsyncOrder {
         Outstanding { counts, numbers }
     }
 
-    /// Whether requests of this thread for a partition are under way. Its `number` is asked for only if the thread has had
-    /// such requests.
-    pub fn has_outstanding(&self, number: impl FnOnce() -> usize) -> bool {
-        let find = |all: &Vec<(Weak<()>, Counts)>| {
-            let found = all.iter().find(|(name, _)| self.is_named(name));
-            found.map(|(_, counts)| Arc::clone(counts))
+    /// Whether requests of this thread for the partition of this number are under way.
+    pub fn has_outstanding(&self, number: usize) -> bool {
+        let is_outstanding = |(name, counts): &(Weak<()>, Counts)| {
+            self.is_named(name) && counts[number].load(Ordering::Acquire) > 0
         };
-        let counts = COUNTS.with_borrow(find);
-        counts.is_some_and(|counts| counts[number()].load(Ordering::Acquire) > 0)
+        let outstanding = COUNTS.try_with(|all| all.borrow().iter().any(is_outstanding));
+        // A thread that ends knows no longer.
+        outstanding.unwrap_or(true)
     }
 
     fn is_named(&self, name: &Weak<()>) -> bool {

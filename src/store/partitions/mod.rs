@@ -138,16 +138,22 @@ impl Partitions {
         &self.all[self.number_of(key)]
     }
 
-    /// The partition that has all keys of a batch, if there is one; of a batch without keys the first one.
+    /// The partition to whose queue a batch with these keys goes: see [`serving`](Self::serving).
     pub fn of_all<'k>(&self, keys: impl IntoIterator<Item = &'k [u8]>) -> Option<&Arc<Partition>> {
-        if let Some(only) = self.only() {
-            return Some(only);
+        match self.only() {
+            Some(only) => Some(only),
+            None => self.serving(keys.into_iter().map(|key| self.number_of(key))),
         }
-        let mut numbers = keys.into_iter().map(|key| self.number_of(key));
-        let number = numbers.next().unwrap_or(0);
-        numbers
-            .all(|other| other == number)
-            .then(|| &self.all[number])
+    }
+
+    /// The partition to whose queue goes what reads or changes those of these numbers: the only one of them, unless
+    /// this thread has something under way there in the queue of several. Without any it is the first one.
+    pub fn serving(&self, mut numbers: impl Iterator<Item = usize>) -> Option<&Arc<Partition>> {
+        let Some(number) = numbers.next() else {
+            return Some(self.first());
+        };
+        let is_one = numbers.all(|other| other == number);
+        (is_one && !self.async_order.has_outstanding(number)).then(|| &self.all[number])
     }
 
     /// What all of them share.
@@ -219,11 +225,6 @@ impl Partitions {
         }
         let callback = (callback, bytes);
         self.queue.submit_async(work, Some(split), callback, self)
-    }
-
-    /// Whether this thread has asynchronous requests under way in the queue of several partitions, for that of a key.
-    pub fn has_async(&self, key: &[u8]) -> bool {
-        self.async_order.has_outstanding(|| self.number_of(key))
     }
 
     /// Which partition has which requests of a batch.
