@@ -2164,9 +2164,23 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "items of any length come up into the table at once",
         file: "src/store/resident/promote.rs",
-        find: "                if bytes > most {",
-        replacement: "                if bytes == 0 {",
-        suite: Suite::Store("values_that_are_read_again"),
+        find: "                if bytes + len > most {",
+        replacement: "                if bytes + len == 0 {",
+        suite: Suite::Unit("store::lifecycle::eviction::tests::promot"),
+    },
+    Mutation {
+        name: "keys of items that come up into the table are not counted",
+        file: "src/store/resident/promote.rs",
+        find: "let len = (key.len() + value.len()) as u64;",
+        replacement: "let len = value.len() as u64;",
+        suite: Suite::Unit("store::lifecycle::eviction::tests::promot"),
+    },
+    Mutation {
+        name: "items that one group has no room for are forgotten",
+        file: "src/store/resident/promote.rs",
+        find: "                    tiers.put_back_promotable([key].into_iter().chain(keys));\n",
+        replacement: "",
+        suite: Suite::Unit("store::lifecycle::eviction::tests::promot"),
     },
     Mutation {
         name: "damaged files are tried again as often as at first",

@@ -30,7 +30,7 @@ impl Promotion {
 }
 
 impl StoreInner {
-    /// Reads what files have of these keys, as far as a group has room for it.
+    /// Reads what files have of these keys, as far as a group has room for it. The others wait for the next one.
     pub(in crate::store) fn read_promotion(&self, keys: Vec<Vec<u8>>) -> Result<Promotion> {
         let tiers = &self.tiers;
         let limit = |budget| Budget::limit(budget, tiers);
@@ -39,15 +39,22 @@ impl StoreInner {
         let version = tiers.spill.version();
         let mut items = BTreeMap::new();
         let mut bytes = 0;
-        for key in keys {
+        let mut keys = keys.into_iter();
+        while let Some(key) = keys.next() {
             if !items.contains_key(&key)
                 && tiers.table.get(&key, |_, _| ())?.is_none()
                 && let Some((sequence, Some(value))) = version.get(&key)?
             {
-                bytes += value.len() as u64;
-                if bytes > most {
+                let len = (key.len() + value.len()) as u64;
+                if len > most {
+                    // It was shorter when it was read, or there was more room.
+                    continue;
+                }
+                if bytes + len > most {
+                    tiers.put_back_promotable([key].into_iter().chain(keys));
                     break;
                 }
+                bytes += len;
                 items.insert(key, (sequence, value));
             }
         }

@@ -31,8 +31,10 @@ const TASK_CHANGES_MAX: usize = 4096;
 /// Parts of changes for each thread: one that is late leaves some to the others.
 const TASKS_PER_THREAD: usize = 4;
 
-/// Keys that wait for their way up at most.
+/// Keys that wait for their way up at most, and their bytes, which are no more than those of the longest item that may
+/// come up either.
 const PROMOTABLE_KEYS_MAX: usize = 4096;
+const PROMOTABLE_BYTES_MAX: u64 = 256 << 10;
 
 /// What a record of the table says of its request: four times its sequence number. One more if it
 /// is a tombstone, and two more if it was promoted from a file.
@@ -85,8 +87,8 @@ pub struct TieredItems {
     /// What is read often; nothing if all stays in the table.
     pub access_counts: Option<AccessCounts>,
     /// Keys that were read below the table again and again.
-    promotable: Mutex<Vec<Vec<u8>>>,
-    /// Bytes of the longest value that may come up.
+    promotable: Mutex<Promotable>,
+    /// Bytes of the longest item that may come up, its key and its value.
     longest_promoted: AtomicU64,
     /// Brings them up.
     worker: Worker,
@@ -94,6 +96,26 @@ pub struct TieredItems {
     read_below: AtomicU64,
     /// What deleting those below the table takes.
     pub(super) tombstones: Tombstones,
+}
+
+/// Keys that wait for their way up.
+#[derive(Default)]
+struct Promotable {
+    keys: Vec<Vec<u8>>,
+    bytes: u64,
+}
+
+impl Promotable {
+    /// Adds a key, if there are no more than so many bytes then; else `false`.
+    fn add(&mut self, key: &[u8], bytes_max: u64) -> bool {
+        let bytes = self.bytes + key.len() as u64;
+        let has_room = self.keys.len() < PROMOTABLE_KEYS_MAX && bytes <= bytes_max;
+        if has_room {
+            self.keys.push(key.to_vec());
+            self.bytes = bytes;
+        }
+        has_room
+    }
 }
 
 impl TieredItems {
@@ -199,12 +221,11 @@ impl TieredItems {
         let is_revisit =
             |access_counts: &AccessCounts| access_counts.is_revisit(self.table.fingerprint(key));
         let longest = self.longest_promoted.load(Ordering::Relaxed);
-        if (value.as_ref()).is_some_and(|value| value.len() as u64 <= longest)
+        if (value.as_ref()).is_some_and(|value| (key.len() + value.len()) as u64 <= longest)
             && self.access_counts.as_ref().is_some_and(is_revisit)
             && let Some(mut promotable) = self.promotable.try_lock()
-            && promotable.len() < PROMOTABLE_KEYS_MAX
+            && promotable.add(key, longest.min(PROMOTABLE_BYTES_MAX))
         {
-            promotable.push(key.to_vec());
             self.worker.call_if_possible();
         }
         Ok(value)
@@ -212,17 +233,28 @@ impl TieredItems {
 
     /// Whether there are keys that should come up into the table.
     pub fn has_promotable(&self) -> bool {
-        !self.promotable.lock().is_empty()
+        !self.promotable.lock().keys.is_empty()
     }
 
-    /// Says how long a value may be that comes up into the table.
+    /// Says how long an item may be that comes up into the table.
     pub fn set_longest_promoted(&self, bytes: u64) {
         self.longest_promoted.store(bytes, Ordering::Relaxed);
     }
 
     /// Takes the keys that should come up into the table.
     pub fn take_promotable(&self) -> Vec<Vec<u8>> {
-        std::mem::take(&mut *self.promotable.lock())
+        std::mem::take(&mut *self.promotable.lock()).keys
+    }
+
+    /// Lets keys wait again that were taken, as far as there is room for them.
+    pub fn put_back_promotable(&self, keys: impl Iterator<Item = Vec<u8>>) {
+        let longest = self.longest_promoted.load(Ordering::Relaxed);
+        let bytes_max = longest.min(PROMOTABLE_BYTES_MAX);
+        let mut promotable = self.promotable.lock();
+        for key in keys {
+            promotable.add(&key, bytes_max);
+        }
+        self.worker.call_if_possible();
     }
 
     /// Gives `found` position and value of each of the keys that has one, in no order. `parallel` keys

@@ -394,6 +394,51 @@ fn promotion_keeps_newer_values_and_is_logged_once() {
     assert_eq!(store.multi_get(&["a", "b", "c"]).unwrap(), values);
 }
 
+/// As many items come up at a time as have room in a group, keys and values together, and the others after them.
+#[test]
+fn promotion_brings_up_what_has_room_and_then_the_rest() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store(&dir);
+    let key = |nth: usize, len: usize| [vec![b'k'; len], nth.to_be_bytes().to_vec()].concat();
+    let items: Vec<_> = (0..64).map(|nth| (key(nth, 0), vec![0; 2000])).collect();
+    let long_keys: Vec<_> = (0..64).map(|nth| (key(nth, 2000), Vec::new())).collect();
+    let too_long = (b"a".to_vec(), vec![0; 100 << 10]);
+    let all = [&items[..], &long_keys, &[too_long]].concat();
+    for some in all.chunks(64) {
+        for (key, value) in some {
+            store.put(key.clone(), value.clone()).unwrap();
+        }
+        evict(&store, |_| {});
+    }
+    let state = store.state();
+    // It would bring up what is put back.
+    state.budget.as_ref().unwrap().worker().stop();
+    let keys = |items: &[(Vec<u8>, Vec<u8>)]| items.iter().map(|(key, _)| key.clone()).collect();
+    let most = |len: u64| state.budget.as_ref().unwrap().limit(&state.tiers) / 32 / len;
+    for all in [&items, &long_keys] {
+        let promotion = state.read_promotion(keys(all)).unwrap();
+        let count = promotion.len() as u64;
+        assert!(0 < count && count <= most(2008), "{count} items come up");
+        assert!(state.tiers.has_promotable());
+        drop(state.tiers.take_promotable());
+    }
+    // One that never has room is in nobody's way.
+    let with_others = [&all[128..], &items[..1]].concat();
+    assert_eq!(state.read_promotion(keys(&with_others)).unwrap().len(), 1);
+    let promotable = Vec::into_iter(keys(&items));
+    state.tiers.put_back_promotable(promotable);
+    while state.tiers.has_promotable() {
+        store.core().keep_within_budget().unwrap();
+    }
+    assert_eq!(store.stats().items_promoted, 64);
+    // Keys that wait have a bound, too.
+    state
+        .tiers
+        .put_back_promotable((0..64).map(|nth| key(nth, 6000)));
+    let waiting = state.tiers.take_promotable();
+    assert!((1..16).contains(&waiting.len()), "{}", waiting.len());
+}
+
 /// What a file has is durable, so all that was done before is.
 #[test]
 fn eviction_syncs_the_log_before_it_writes_a_file() {
