@@ -109,3 +109,31 @@ fn changes_that_are_waited_for_come_behind_asynchronous_ones() {
         assert_eq!(store.get(&key_of(&store, 1)).unwrap(), Some("last".into()));
     }
 }
+
+/// The second one while the first one is called.
+#[test]
+fn callbacks_of_a_thread_are_called_in_its_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path(), &options().partitions(2)).unwrap();
+    let put = |number| Request::Put {
+        key: key_of(&store, number),
+        value: "first".into(),
+    };
+    let (sender, second) = std::sync::mpsc::channel();
+    let (first, order) = std::sync::mpsc::channel();
+    let also_first = first.clone();
+    let (begins, has_begun) = std::sync::mpsc::channel();
+    store.execute_async(vec![put(0), put(1)], move |_| {
+        begins.send(()).unwrap();
+        // The second one is there by then.
+        second.recv().unwrap();
+        std::thread::sleep(Duration::from_millis(50));
+        also_first.send("first").unwrap();
+    });
+    has_begun.recv().unwrap();
+    store.put_async(key_of(&store, 1), "", move |_| {
+        first.send("second").unwrap()
+    });
+    sender.send(()).unwrap();
+    assert_eq!(order.iter().collect::<Vec<_>>(), ["first", "second"]);
+}

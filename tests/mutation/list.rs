@@ -2162,6 +2162,13 @@ pub const MUTATIONS: &[Mutation] = &[
         suite: Suite::Unit("changes_that_are_waited_for"),
     },
     Mutation {
+        name: "asynchronous requests count as done before their callbacks are called",
+        file: "src/store/partitions/mod.rs",
+        find: "            let _outstanding = outstanding;\n",
+        replacement: "            drop(outstanding);\n",
+        suite: Suite::Unit("callbacks_of_a_thread"),
+    },
+    Mutation {
         name: "items of any length come up into the table at once",
         file: "src/store/resident/promote.rs",
         find: "                if bytes + len > most {",

@@ -216,8 +216,9 @@ impl Partitions {
         let split = self.split(work.batch().expect("it has requests"));
         let numbers = split.counts().iter().map(|&(number, _)| number);
         let outstanding = self.async_order.begin(numbers.collect());
-        let callback: Callback = Box::new(|answer| {
-            drop(outstanding);
+        let callback: Callback = Box::new(move |answer| {
+            // Else the callback of what comes next, by another queue, might be called before this one.
+            let _outstanding = outstanding;
             callback(answer);
         });
         if self.shared().when_full == WhenFull::Wait {
