@@ -2169,6 +2169,13 @@ pub const MUTATIONS: &[Mutation] = &[
         suite: Suite::Unit("callbacks_of_a_thread"),
     },
     Mutation {
+        name: "an item gives way to a newer one whose value cannot be read",
+        file: "src/store/resident/tiers.rs",
+        find: "newer > sequence => version.get(key).map(|_| true),",
+        replacement: "newer > sequence => version.find(key).map(|_| true),",
+        suite: Suite::Unit("items_that_files_have_newer"),
+    },
+    Mutation {
         name: "items of any length come up into the table at once",
         file: "src/store/resident/promote.rs",
         find: "                if bytes + len > most {",

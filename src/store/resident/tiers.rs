@@ -138,8 +138,13 @@ impl TieredItems {
                 },
             );
         }
-        let is_older = |(key, sequence): &(Vec<u8>, u64)| match version.find(key) {
-            Ok(found) => Ok(found.is_some_and(|(newer, _)| newer > *sequence)),
+        let has_newer = |key: &[u8], sequence| match version.find(key)? {
+            // It counts only if its value can be read.
+            Some((newer, _)) if newer > sequence => version.get(key).map(|_| true),
+            _ => Ok(false),
+        };
+        let is_older = |(key, sequence): &(Vec<u8>, u64)| match has_newer(key, *sequence) {
+            Ok(is_older) => Ok(is_older),
             Err(error) if error.is_refusal() => Err(error),
             // What a damaged file has is for its readers to hear.
             Err(error) => {

@@ -7,6 +7,7 @@ use crate::store::files::dir::StoreDir;
 use crate::store::files::identity::PartitionCount;
 use crate::store::recover;
 use crate::store::{Durability, Repair, Store, StoreOptions};
+use crate::table::item::Mutation;
 
 /// A store whose budget has room for all, so that nothing leaves by itself.
 fn store(dir: &tempfile::TempDir) -> Store {
@@ -392,6 +393,39 @@ fn promotion_keeps_newer_values_and_is_logged_once() {
     // What was read is still below the table, but not what is newest there.
     store.core().submit(Work::Promote(older)).unwrap();
     assert_eq!(store.multi_get(&["a", "b", "c"]).unwrap(), values);
+}
+
+/// After a salvage of the log. What cannot be read replaces nothing.
+#[test]
+fn items_that_files_have_newer_are_those_whose_newer_values_can_be_read() {
+    use std::os::unix::fs::FileExt;
+
+    let dir = tempfile::tempdir().unwrap();
+    let store = store(&dir);
+    // The value of the second one is in a file of its own.
+    let values = [("short", vec![1; 10]), ("long", vec![1; 1000])];
+    for (key, value) in &values {
+        store.put(*key, value.clone()).unwrap();
+    }
+    evict(&store, |_| {});
+    let state = store.state();
+    let changes = values.each_ref().map(|(key, value)| Mutation::Put {
+        key: key.as_bytes(),
+        value,
+        sequence: EntryMeta::new(0, false).0,
+    });
+    state.change_table(&state.applying(), &changes).unwrap();
+    let mut keys = state.tiers.older_than_files().unwrap();
+    keys.sort();
+    assert_eq!(keys, ["long".as_bytes(), b"short"]);
+    let files = std::fs::read_dir(dir.path().join("store/sst")).unwrap();
+    let files = files.map(|entry| entry.unwrap().path());
+    for path in files.filter(|path| path.extension().is_some_and(|name| name == "val")) {
+        let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+        file.write_all_at(&[0; 100], 500).unwrap();
+    }
+    assert_eq!(state.tiers.older_than_files().unwrap(), [b"short"]);
+    assert_eq!(store.get(b"long").unwrap(), Some(vec![1; 1000]));
 }
 
 /// As many items come up at a time as have room in a group, keys and values together, and the others after them.
