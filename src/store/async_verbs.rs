@@ -159,11 +159,13 @@ impl Store {
         if let Err((callback, error)) = refused {
             user_code::refuse(|| callback(Err(error)));
         }
+        partitions.serve_if_nobody_does();
     }
 
     /// Gives a key a value without waiting. `callback` is called with the outcome by a thread of the
-    /// store, which does nothing else meanwhile: it should be short. It may call the store; a panic of
-    /// it is logged. Asynchronous requests of one thread are executed in their order if their keys are in one
+    /// store, which does nothing else meanwhile: it should be short. If the process can have no more threads, callers
+    /// of the store call it at the end of their verbs. It may call the store; a panic of it is logged.
+    /// Asynchronous requests of one thread are executed in their order if their keys are in one
     /// [partition](super::StoreOptions::partitions), or some of them of the same batch, and before changes there that
     /// the thread makes later by verbs that wait. While 64 MiB of them wait there, this
     /// call waits, too, but not in a callback; or it [fails](super::StoreOptions::when_full). They wait until their callbacks

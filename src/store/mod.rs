@@ -186,13 +186,15 @@ impl Store {
 
     /// Has changes made, once there is room for them: by the partition to whose queue they go, or by all.
     fn submit(&self, work: Work, partition: Option<&Arc<Partition>>) -> Answer {
-        match partition {
+        let answer = match partition {
             Some(partition) => {
                 partition.wait_for_room();
                 partition.submit(work)
             }
             None => self.partitions().submit(work),
-        }
+        };
+        self.partitions().serve_if_nobody_does();
+        answer
     }
 
     /// See [`Partitions::of_all`].
@@ -287,6 +289,7 @@ impl Store {
                 let early = partition.state.read_early(&requests, others == 0);
                 let answer = partition.submit(Work::Batch(requests, early));
                 partition.callers.fetch_sub(1, Ordering::Relaxed);
+                self.partitions().serve_if_nobody_does();
                 answer.map(Answers::into_responses)
             }
         }
@@ -436,7 +439,9 @@ impl Store {
     /// # Errors
     /// As [`flush`](Self::flush); the log is kept then.
     pub fn checkpoint(&self) -> Result<()> {
-        self.partitions().checkpoint()
+        let done = self.partitions().checkpoint();
+        self.partitions().serve_if_nobody_does();
+        done
     }
 
     /// Gives room back that is not needed any more: to the file system, and to items of any size. Items of the
@@ -467,7 +472,9 @@ impl Store {
     /// As [`checkpoint`](Self::checkpoint), and those of sorted files; what has moved is free with the next
     /// checkpoint.
     pub fn compact(&self, progress: &(dyn Fn(crate::Progress) + Sync)) -> Result<()> {
-        self.partitions().compact(progress)
+        let done = self.partitions().compact(progress);
+        self.partitions().serve_if_nobody_does();
+        done
     }
 
     /// Statistics of the store.

@@ -1,6 +1,6 @@
 //! What serves a partition of an open store: its state, the queue of its changes, and its threads.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -75,6 +75,10 @@ impl Leader for Arc<Partition> {
 
     fn discard(&self, work: Work) {
         work.discard(&self.state.threads);
+    }
+
+    fn lacks_server(&self) -> &AtomicBool {
+        &self.state.shared.lacks_server
     }
 }
 
@@ -155,6 +159,15 @@ impl Partition {
             // What adds nothing may go on without a checkpoint if the disk has no room for one.
             true => is_taken() || self.state.is_unsaved(),
             false => taken != seen,
+        }
+    }
+
+    /// Calls the callbacks of what a thread of the store has executed, where there is none to be had that does. The
+    /// caller holds nothing.
+    pub(in crate::store) fn serve_if_nobody_does(self: &Arc<Self>) {
+        // Other queues may lack one, too: their callers reset it.
+        if self.lacks_server().load(Ordering::Relaxed) {
+            self.queue.serve(self);
         }
     }
 

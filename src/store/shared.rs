@@ -51,6 +51,8 @@ pub struct Shared {
     has_failed_commit: AtomicBool,
     /// Held while that changes.
     ruling_out: Mutex<()>,
+    /// See [`Leader::lacks_server`](crate::store::commit::queue::Leader::lacks_server).
+    pub lacks_server: AtomicBool,
     /// The log of each partition, once all are open.
     pub logs: OnceLock<Vec<Arc<Log>>>,
     /// The first partition, whose checkpoint is one of all, once all are served.
@@ -98,6 +100,7 @@ impl Shared {
             view: SharedView::new(options.ordered),
             has_failed_commit: AtomicBool::new(false),
             ruling_out: Mutex::new(()),
+            lacks_server: AtomicBool::new(false),
             logs: OnceLock::new(),
             first: OnceLock::new(),
             checkpoints: AtomicU64::new(0),

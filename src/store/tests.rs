@@ -1,5 +1,6 @@
 //! What the store's own tests share.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Columns, Request, Store, StoreOptions, WriteBatch};
@@ -136,4 +137,47 @@ fn callbacks_of_a_thread_are_called_in_its_order() {
     });
     sender.send(()).unwrap();
     assert_eq!(order.iter().collect::<Vec<_>>(), ["first", "second"]);
+}
+
+/// Callers call back at the end, when nothing is held that a callback may wait for.
+#[test]
+fn callbacks_are_called_by_callers_where_no_thread_does() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Arc::new(Store::open(dir.path(), &options().partitions(2)).unwrap());
+    let partition = Arc::clone(&store.partitions().all()[1]);
+    partition.queue.lose_server();
+    // It would do so, too, between its own works.
+    partition.background.stop(&partition.state);
+    let (sender, called) = std::sync::mpsc::channel();
+    let put_async = || {
+        let (store_of, sender) = (Arc::downgrade(&store), sender.clone());
+        store.put_async(key_of(&store, 1), "", move |_| {
+            store_of.upgrade().unwrap().checkpoint().unwrap();
+            sender.send(()).unwrap();
+        });
+        let lacks_server = &store.partitions().shared().lacks_server;
+        lacks_server.store(true, std::sync::atomic::Ordering::Relaxed);
+    };
+    let wait = Duration::from_secs(20);
+    put_async();
+    let (done, is_done) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        partition.checkpoint_here().unwrap();
+        drop(partition);
+        done.send(()).unwrap();
+    });
+    is_done
+        .recv_timeout(wait)
+        .expect("nobody calls back while he holds a lock");
+    assert!(called.try_recv().is_err());
+    store.put(key_of(&store, 0), "").unwrap();
+    called.try_recv().unwrap();
+    // What waits is executed by who holds the partition.
+    put_async();
+    let put = |number| Request::Put {
+        key: key_of(&store, number),
+        value: "".into(),
+    };
+    store.execute(vec![put(0), put(1)]).unwrap();
+    called.try_recv().unwrap();
 }

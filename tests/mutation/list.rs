@@ -2176,6 +2176,27 @@ pub const MUTATIONS: &[Mutation] = &[
         suite: Suite::Unit("items_that_files_have_newer"),
     },
     Mutation {
+        name: "callbacks are called while a checkpoint is taken",
+        file: "src/store/commit/queue.rs",
+        find: "            self.run_next_group(leader);\n        }\n    }\n",
+        replacement: "            self.run_next_group(leader);\n            self.serve(leader);\n        }\n    }\n",
+        suite: Suite::Unit("callbacks_are_called_by_callers"),
+    },
+    Mutation {
+        name: "nobody calls back where no thread does",
+        file: "src/store/mod.rs",
+        find: "        self.partitions().serve_if_nobody_does();\n        answer\n",
+        replacement: "        answer\n",
+        suite: Suite::Unit("callbacks_are_called_by_callers"),
+    },
+    Mutation {
+        name: "who waits for room relies on a thread that is not there",
+        file: "src/store/commit/queue.rs",
+        find: "if leader.lacks_server().load(Ordering::Relaxed) {",
+        replacement: "if false {",
+        suite: Suite::Unit("callers_make_room"),
+    },
+    Mutation {
         name: "items of any length come up into the table at once",
         file: "src/store/resident/promote.rs",
         find: "                if bytes + len > most {",

@@ -44,6 +44,9 @@ const AWAKE_MAX: Duration = Duration::from_micros(50);
 /// help, and has to be woken up in the end.
 const HELPER_AWAKE_MAX: Duration = Duration::from_micros(300);
 
+/// How often a caller who waits for room looks whether there is a thread that makes it.
+const ROOM_CHECK_INTERVAL: Duration = Duration::from_millis(10);
+
 /// What is to be done.
 pub enum Work {
     /// Requests, which may be executed together with those of others, and what was read early.
@@ -176,6 +179,10 @@ pub trait Leader {
 
     /// Drops what has been executed.
     fn discard(&self, work: Work);
+
+    /// What is set when there is no thread to be had that [serves](Queue::serve) a queue. Whoever holds nothing that a
+    /// callback may wait for resets it, and does so himself.
+    fn lacks_server(&self) -> &AtomicBool;
 
     /// What becomes of an asynchronous request while too many bytes of others wait.
     fn when_full(&self) -> WhenFull {
@@ -311,8 +318,6 @@ pub struct Queue {
     state: Mutex<QueueInner>,
     /// Leads where nobody waits, and calls the callbacks.
     server: Worker,
-    /// There is no thread for it.
-    lacks_server: AtomicBool,
     /// Nobody leads, or something finished.
     changed: Condvar,
     /// There is room for asynchronous requests.
@@ -351,7 +356,6 @@ impl Queue {
         Self {
             state: Mutex::default(),
             server: Worker::new("gphash-store-queue"),
-            lacks_server: AtomicBool::new(false),
             changed: Condvar::new(),
             room: Condvar::new(),
             stalls: StallRecorder::new(StallReason::Queue),
@@ -395,9 +399,7 @@ impl Queue {
         if is_idle && !(self.is_shared && work.is_long()) {
             state.led = true;
             drop(state);
-            let done = self.run_now(work, split, leader);
-            self.serve_if_nobody_does(leader);
-            return done;
+            return self.run_now(work, split, leader);
         }
         let ticket = self.enqueue(state, work, split, leader);
         loop {
@@ -405,25 +407,14 @@ impl Queue {
                 return (outcome.work, outcome.answer);
             }
             self.run_next_group(leader);
-            self.serve_if_nobody_does(leader);
         }
     }
 
-    /// Serves where there is no thread to be had that does.
-    fn serve_if_nobody_does(&self, leader: &impl Leader) {
-        if self.lacks_server.load(Ordering::Relaxed)
-            && self.lacks_server.swap(false, Ordering::Relaxed)
-        {
-            self.serve(leader);
-        }
-    }
-
-    fn call_server(&self) {
-        let called = self.server.call();
-        if let Err(error) = &called {
+    fn call_server(&self, leader: &impl Leader) {
+        if let Err(error) = self.server.call() {
             tracing::warn!(%error, "callers do what asynchronous requests ask for");
+            leader.lacks_server().store(true, Ordering::Relaxed);
         }
-        self.lacks_server.store(called.is_err(), Ordering::Relaxed);
     }
 
     /// Puts work behind what waits; gives where its caller waits for it.
@@ -496,7 +487,17 @@ impl Queue {
                 }
                 WhenFull::Wait if user_code::is_callback() => {}
                 WhenFull::Wait => {
-                    let wait = || self.room.wait_while(&mut state, is_full);
+                    let wait = || {
+                        while is_full(&mut state) {
+                            // Nobody wakes who waits for a thread that is not there.
+                            if leader.lacks_server().load(Ordering::Relaxed) {
+                                MutexGuard::unlocked(&mut state, || self.serve(leader));
+                            }
+                            if is_full(&mut state) {
+                                self.room.wait_for(&mut state, ROOM_CHECK_INTERVAL);
+                            }
+                        }
+                    };
                     _stall = Some(self.stalls.measure(wait).1);
                 }
             }
@@ -508,10 +509,7 @@ impl Queue {
             waiter: Waiter::Callback(callback, bytes),
         });
         drop(state);
-        if let Err(error) = self.server.call() {
-            tracing::warn!(%error, "an asynchronous request is executed by its caller");
-            self.serve(leader);
-        }
+        self.call_server(leader);
         Ok(())
     }
 
@@ -535,7 +533,7 @@ impl Queue {
                 let is_left = !state.waiting.is_empty();
                 drop(state);
                 if is_left {
-                    self.call_server();
+                    self.call_server(leader);
                 }
             }
         }
@@ -560,7 +558,7 @@ impl Queue {
             }
             tell(outcomes);
             if !goes_on {
-                return self.serve_if_nobody_does(leader);
+                return;
             }
         }
     }
@@ -604,7 +602,7 @@ impl Queue {
         }
         if !state.finished.is_empty() {
             self.changed.notify_all();
-            self.call_server();
+            self.call_server(leader);
         }
         (state, outcomes)
     }

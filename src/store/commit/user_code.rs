@@ -65,6 +65,11 @@ pub fn is_callback() -> bool {
     RUNNING.get() == Running::Callback
 }
 
+/// Whether the thread may run callbacks. In one of them it calls the others afterwards.
+pub fn may_call_back() -> bool {
+    RUNNING.get() == Running::OwnCode
+}
+
 /// Refuses what waits for the leader of a queue if he waits for the caller.
 ///
 /// # Errors

@@ -66,12 +66,13 @@ impl Background {
             let was_full = partition.state.was_full.swap(false, Ordering::Relaxed);
             let log_bytes = partition.state.log.bytes();
             let is_full = was_full && log_bytes > 0;
-            if !(partition.background.is_long(log_bytes) || is_full) {
-                return compact_if_idle(&partition, &mut watch).or(release);
-            }
-            again(partition.checkpoint(), "there is no checkpoint yet")
-                .or_else(|| compact_if_idle(&partition, &mut watch))
-                .or(release)
+            let rest = match partition.background.is_long(log_bytes) || is_full {
+                true => again(partition.checkpoint(), "there is no checkpoint yet"),
+                false => None,
+            };
+            let rest = rest.or_else(|| compact_if_idle(&partition, &mut watch));
+            partition.serve_if_nobody_does();
+            rest.or(release)
         });
         if let Some(budget) = &partition.state.budget {
             budget
@@ -217,6 +218,7 @@ fn keep_table(partition: Weak<Partition>) -> impl FnMut() -> Option<Duration> {
         }
         has_waited = false;
         let kept = partition.keep_within_budget();
+        partition.serve_if_nobody_does();
         again(kept, "the table stays larger than its budget")
             .or_else(|| is_beyond().then_some(RETRY_INTERVAL))
     }

@@ -76,6 +76,10 @@ impl Leader for Arc<Partitions> {
     fn discard(&self, work: Work) {
         work.discard(&self.shared().threads);
     }
+
+    fn lacks_server(&self) -> &atomic::AtomicBool {
+        &self.shared().lacks_server
+    }
 }
 
 /// What is to be done, and which partition has which requests of it.

@@ -23,7 +23,7 @@ mod route;
 mod stats;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use self::async_order::AsyncOrder;
 pub use self::route::Partitioner;
@@ -226,6 +226,19 @@ impl Partitions {
         }
         let callback = (callback, bytes);
         self.queue.submit_async(work, Some(split), callback, self)
+    }
+
+    /// Executes asynchronous requests and calls back where there are no threads to be had that do. The caller holds
+    /// nothing that a callback may wait for.
+    pub fn serve_if_nobody_does(self: &Arc<Self>) {
+        let lacks_server = &self.shared().lacks_server;
+        while lacks_server.load(Ordering::Relaxed)
+            && user_code::may_call_back()
+            && lacks_server.swap(false, Ordering::Relaxed)
+        {
+            self.queue.serve(self);
+            self.all.iter().for_each(|one| one.queue.serve(one));
+        }
     }
 
     /// Which partition has which requests of a batch.

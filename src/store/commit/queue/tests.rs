@@ -15,10 +15,18 @@ impl Job {
     }
 }
 
+impl Queue {
+    /// As if no thread could be started from now on, which nobody knows yet.
+    pub fn lose_server(&self) {
+        self.server.stop();
+    }
+}
+
 /// Answers the requests of each job, and notes how many there were in each group.
 struct Counter {
     queue: Queue,
     groups: Mutex<Vec<usize>>,
+    lacks_server: AtomicBool,
 }
 
 impl Default for Counter {
@@ -26,6 +34,7 @@ impl Default for Counter {
         Self {
             queue: Queue::new(true),
             groups: Mutex::default(),
+            lacks_server: AtomicBool::new(false),
         }
     }
 }
@@ -51,6 +60,10 @@ impl Leader for Arc<Counter> {
     }
 
     fn discard(&self, _: Work) {}
+
+    fn lacks_server(&self) -> &AtomicBool {
+        &self.lacks_server
+    }
 }
 
 fn batch(len: usize) -> Work {
@@ -133,4 +146,24 @@ fn queue_serves_long_and_short_work() {
     let all = 8 * 200 / lens.len() * lens.iter().sum::<usize>();
     assert_eq!(counter.groups.lock().iter().sum::<usize>(), all);
     assert!(!counter.queue.state.lock().led);
+}
+
+#[test]
+fn callers_make_room_where_no_thread_does() {
+    let counter = Arc::new(Counter::default());
+    counter.queue.lose_server();
+    let (sender, submitted) = std::sync::mpsc::channel();
+    let caller = Arc::clone(&counter);
+    thread::spawn(move || {
+        for _ in 0..4 {
+            let callback = (Box::new(|_| ()) as Callback, ASYNC_BYTES_MAX);
+            let queued = caller.queue.submit_async(batch(1), None, callback, &caller);
+            sender.send(queued.is_ok()).unwrap();
+        }
+    });
+    let next = |wait| submitted.recv_timeout(Duration::from_millis(wait));
+    assert_eq!([next(10_000), next(10_000)], [Ok(true); 2]);
+    assert!(next(50).is_err(), "there was room");
+    counter.lacks_server.store(true, Ordering::Relaxed);
+    assert_eq!([next(10_000), next(10_000)], [Ok(true); 2]);
 }
