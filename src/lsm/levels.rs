@@ -269,7 +269,6 @@ impl Levels {
     /// # Errors
     /// Those of [`Job::run`]. If files are damaged, the others are compacted all the same.
     pub fn compact_all(&self, between: &mut dyn FnMut(u64, u64) -> bool) -> Result<()> {
-        self.plan().try_all();
         let mut damaged: HashMap<u64, Error> = HashMap::new();
         // What hides a value may have to go down level by level.
         for _ in 0..LEVELS {

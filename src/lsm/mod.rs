@@ -206,6 +206,11 @@ impl Spill {
         }
     }
 
+    /// Has files tried again that were found damaged, however short ago.
+    pub fn try_damaged(&self) {
+        self.levels.plan().try_all();
+    }
+
     /// As [`Levels::compact_all`].
     ///
     /// # Errors

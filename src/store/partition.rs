@@ -213,6 +213,8 @@ impl Partition {
             // None of them needs the ones before: on a full disk some make room.
             let hiding = self.evict_hiding();
             let index = self.compact_here(&reporting(progress));
+            // Whoever asks for it may have repaired them.
+            self.state.tiers.spill.try_damaged();
             let files = self.compact_files(&reporting(progress));
             hiding.and(index).and(files).map(|_| ())
         })

@@ -2197,6 +2197,13 @@ pub const MUTATIONS: &[Mutation] = &[
         suite: Suite::Unit("callers_make_room"),
     },
     Mutation {
+        name: "compaction at rest tries damaged files each time",
+        file: "src/lsm/levels.rs",
+        find: "        let mut damaged: HashMap<u64, Error> = HashMap::new();\n",
+        replacement: "        self.plan().try_all();\n        let mut damaged: HashMap<u64, Error> = HashMap::new();\n",
+        suite: Suite::Unit("lsm::tests::slices::other"),
+    },
+    Mutation {
         name: "items of any length come up into the table at once",
         file: "src/store/resident/promote.rs",
         find: "                if bytes + len > most {",

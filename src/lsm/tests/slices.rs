@@ -222,6 +222,13 @@ fn other_slices_are_compacted_beside_a_damaged_one() {
     }
     assert!(failures > 0);
     assert!(compacted > 5, "{compacted}");
-    let found = spill.compact_all(&mut |_, _| true);
-    assert!(found.is_err_and(|error| !error.is_refusal()));
+    let compact_all = || {
+        let found = spill.compact_all(&mut |_, _| true);
+        assert!(found.is_err_and(|error| !error.is_refusal()));
+        spill.compaction_latency().stats(1).count
+    };
+    let tried = compact_all();
+    assert_eq!(compact_all(), tried);
+    spill.try_damaged();
+    assert!(compact_all() > tried);
 }

@@ -213,9 +213,10 @@ impl Partition {
             self.evict_hiding()?;
             has_begun.store(true, Ordering::Relaxed);
         }
-        let is_done = self.compact_files(&pace())?;
-        has_begun.store(!is_done, Ordering::Relaxed);
-        Ok(is_done)
+        let is_done = self.compact_files(&pace());
+        // What has failed is estimated anew before it is tried again.
+        has_begun.store(matches!(is_done, Ok(false)), Ordering::Relaxed);
+        is_done
     }
 
     /// Compacts what hides others in files, then makes a checkpoint, after which the reserve needs less. `false` if `between`
