@@ -2204,6 +2204,13 @@ pub const MUTATIONS: &[Mutation] = &[
         suite: Suite::Unit("lsm::tests::slices::other"),
     },
     Mutation {
+        name: "a partition that says it is a store is recovered as one",
+        file: "src/store/lifecycle/recover.rs",
+        find: "says that it is one.\n            identity::check_name(&root)?;\n",
+        replacement: "says that it is one.\n",
+        suite: Suite::Store("partition_that_became"),
+    },
+    Mutation {
         name: "items of any length come up into the table at once",
         file: "src/store/resident/promote.rs",
         find: "                if bytes + len > most {",

@@ -122,7 +122,11 @@ pub(in crate::store) fn recover_with(
     let started = Instant::now();
     let root = Dir::at(path.to_path_buf(), faults.clone());
     match unopened::inspect(&root) {
-        Ok(Some(copies)) => identity::check_first(&root, &copies.manifest)?,
+        Ok(Some(copies)) => {
+            identity::check_first(&root, &copies.manifest)?;
+            // One that was salvaged elsewhere as a store of its own says that it is one.
+            identity::check_name(&root)?;
+        }
         Ok(None) => {
             identity::check_name(&root)?;
             return Err(unopened::foreign(&root, "nothing of a store"));

@@ -82,6 +82,17 @@ fn partition_that_became_a_store_is_salvaged() {
     remove_manifests(&alone);
     tool(&["--salvage"], &alone);
     fs::rename(&alone, &partition).unwrap();
+    for arguments in [&["--check"][..], &[], &["--salvage"]] {
+        let before = files(&path);
+        let (status, object) = tool(arguments, &partition);
+        let told = object["error"].as_str().unwrap();
+        assert!(
+            told.contains("partition 1 of the store in the directory above"),
+            "{object}"
+        );
+        assert_eq!(status, 2);
+        assert!(files(&path) == before, "{arguments:?} has changed a file");
+    }
     for arguments in [&["--check"][..], &[]] {
         let before = files(&path);
         let (status, object) = tool(arguments, &path);
