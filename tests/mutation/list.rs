@@ -2211,6 +2211,13 @@ pub const MUTATIONS: &[Mutation] = &[
         suite: Suite::Store("partition_that_became"),
     },
     Mutation {
+        name: "a file with the name of a partition counts as one",
+        file: "src/store/lifecycle/rebuild.rs",
+        find: "if !names.contains(&name) || !root.join(&name).is_dir() {",
+        replacement: "if !names.contains(&name) {",
+        suite: Suite::Store("files_with_names_of_partitions"),
+    },
+    Mutation {
         name: "items of any length come up into the table at once",
         file: "src/store/resident/promote.rs",
         find: "                if bytes + len > most {",

@@ -13,8 +13,9 @@ use crate::layout::Mark;
 use crate::lsm::gather;
 use crate::pm::{Dir, MapOptions};
 use crate::store::files::dir::{INDEX, INDEX_JOURNAL, LOCK, LOG, SPILL};
+use crate::store::files::identity;
 use crate::store::files::manifest;
-use crate::store::files::manifest::{Copies, Manifest};
+use crate::store::files::manifest::{Copies, Manifest, PARTITIONS_MAX};
 use crate::store::files::segment;
 use crate::store::files::unopened;
 use crate::store::wal::inspect;
@@ -30,7 +31,8 @@ pub struct Note {
 
 /// What a partition is, where its own manifest does not tell.
 pub struct Identity {
-    pub partitions: u32,
+    /// How many there are, if the manifest of the first one tells.
+    pub partitions: Option<u32>,
     pub partition: u32,
     /// The id of its files, if the manifest of the first one tells.
     pub store_id: Option<[u64; 2]>,
@@ -115,6 +117,14 @@ fn known(root: &Dir) -> Result<Result<Copies>> {
 }
 
 impl Identity {
+    /// How many partitions there are.
+    fn partitions(&self, root: &Dir) -> Result<u32> {
+        match self.partitions {
+            Some(partitions) => Ok(partitions),
+            None => guessed_partitions(root),
+        }
+    }
+
     /// Whether a manifest is another store's: other files say that they belong to one, and none to that of the
     /// manifest.
     fn is_foreign(&self, manifest: &Manifest, votes: &BTreeMap<[u64; 2], usize>) -> bool {
@@ -132,6 +142,30 @@ impl Identity {
     }
 }
 
+/// How many partitions a store has as far as its directory and the other partitions say, for one that has lost its
+/// manifest.
+fn guessed_partitions(root: &Dir) -> Result<u32> {
+    let names = root.names()?;
+    let mut guessed = 1;
+    for number in 1..PARTITIONS_MAX {
+        let name = identity::partition_name(number);
+        // Whatever else has such a name is no partition.
+        if !names.contains(&name) || !root.join(&name).is_dir() {
+            continue;
+        }
+        guessed = guessed.max(number + 1);
+        // The last ones may be missing. With fewer partitions keys would be searched for in others than have them.
+        match unopened::inspect(&root.within(&name)) {
+            Ok(Some(Copies { manifest, .. })) if manifest.partition == number => {
+                guessed = guessed.max(manifest.partitions);
+            }
+            Err(error) if error.is_refusal() => return Err(error),
+            Ok(_) | Err(_) => {}
+        }
+    }
+    Ok(guessed)
+}
+
 /// Gives a manifest the number of its partition. What it says of the files holds.
 fn renumber(
     root: &Dir,
@@ -139,11 +173,7 @@ fn renumber(
     identity: &Identity,
     notes: &mut Vec<Note>,
 ) -> Result<Manifest> {
-    let &Identity {
-        partitions,
-        partition,
-        ..
-    } = identity;
+    let (partitions, partition) = (identity.partitions(root)?, identity.partition);
     let text = format!(
         "partition {} of {}; made anew as partition {partition} of {partitions}",
         manifest.partition, manifest.partitions
@@ -266,11 +296,10 @@ fn make_manifest(
     }
     let generation = mark.map_or(0, |mark| mark.generation);
     let generation = generation.max(older.map_or(0, |older| older.generation)) + 1;
-    let (partitions, partition) = older
-        .filter(|older| !identity.is_misnumbered(older))
-        .map_or((identity.partitions, identity.partition), |older| {
-            (older.partitions, older.partition)
-        });
+    let (partitions, partition) = match older.filter(|older| !identity.is_misnumbered(older)) {
+        Some(older) => (older.partitions, older.partition),
+        None => (identity.partitions(root)?, identity.partition),
+    };
     let manifest = Manifest {
         store_id,
         complete: true,

@@ -22,7 +22,7 @@ use crate::store::commit::sorter::Sorter;
 use crate::store::files::dir::StoreDir;
 use crate::store::files::identity::PartitionCount;
 use crate::store::files::manifest;
-use crate::store::files::manifest::{Copies, Manifest, PARTITIONS_MAX};
+use crate::store::files::manifest::{Copies, Manifest};
 use crate::store::files::{dir, identity, unopened};
 use crate::store::inner::StoreInner;
 use crate::store::options::StoreOptions;
@@ -138,7 +138,7 @@ pub(in crate::store) fn recover_with(
     let notes = match repair {
         Repair::Salvage => {
             let identity = rebuild::Identity {
-                partitions: guessed_partitions(&root)?,
+                partitions: None,
                 partition: 0,
                 store_id: None,
             };
@@ -157,7 +157,7 @@ pub(in crate::store) fn recover_with(
         let root = parts[0].root.within(&identity::partition_name(number));
         let first = &parts[0].copies.manifest;
         let identity = rebuild::Identity {
-            partitions,
+            partitions: Some(partitions),
             partition: number,
             store_id: Some(identity::id_of_partition(first.store_id, number)),
         };
@@ -221,29 +221,6 @@ struct StorePart {
     root: Dir,
     copies: Copies,
     notes: Vec<Note>,
-}
-
-/// How many partitions a store has as far as its directory and the other partitions say, for one that has lost its
-/// manifest.
-fn guessed_partitions(root: &Dir) -> Result<u32> {
-    let names = root.names()?;
-    let mut guessed = 1;
-    for number in 1..PARTITIONS_MAX {
-        let name = identity::partition_name(number);
-        if !names.contains(&name) {
-            continue;
-        }
-        guessed = guessed.max(number + 1);
-        // The last ones may be missing. With fewer partitions keys would be searched for in others than have them.
-        match unopened::inspect(&root.within(&name)) {
-            Ok(Some(Copies { manifest, .. })) if manifest.partition == number => {
-                guessed = guessed.max(manifest.partitions);
-            }
-            Err(error) if error.is_refusal() => return Err(error),
-            Ok(_) | Err(_) => {}
-        }
-    }
-    Ok(guessed)
 }
 
 /// Whether a salvage has not ended.

@@ -124,3 +124,16 @@ fn partition_that_is_missing_is_not_forgotten() {
     assert_eq!(look(&path).0, 0);
     assert!(open_partitioned(&path) == model);
 }
+
+/// What else is in the directory says nothing of how many partitions there are.
+#[test]
+fn files_with_names_of_partitions_are_in_no_salvages_way() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, model) = partitioned(folder.path());
+    fs::write(path.join("partition-200"), "stray").unwrap();
+    assert_eq!(tool(&["--salvage"], &path).0, 0);
+    remove_manifests(&path);
+    tool(&["--salvage"], &path);
+    assert_eq!(look(&path).0, 0);
+    assert!(open_partitioned(&path) == model);
+}

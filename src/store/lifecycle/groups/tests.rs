@@ -55,7 +55,7 @@ fn salvage_of_what_is_damaged_keeps_what_it_finds() {
         if is_cut_short {
             let root = Dir::at(dir.path().to_path_buf(), None);
             let identity = rebuild::Identity {
-                partitions: 2,
+                partitions: None,
                 partition: 0,
                 store_id: None,
             };
