@@ -9,13 +9,25 @@ use indicatif::HumanCount;
 /// What became of a file or of a store.
 pub(crate) struct Outcome {
     pub(crate) finding: gphash::Result<Finding>,
-    /// How many bytes a compaction gave back, if there was one.
-    pub(crate) compacted: Option<gphash::Result<u64>>,
+    /// What became of the compaction, if there was one.
+    pub(crate) compaction: Option<Compaction>,
+}
+
+/// What became of a compaction.
+pub(crate) struct Compaction {
+    /// How many bytes it gave back, unless it failed.
+    pub(crate) bytes_freed: Option<u64>,
+    /// Why it failed, or what is wrong after it.
+    pub(crate) trouble: Option<String>,
 }
 
 impl Outcome {
     pub(crate) fn bytes_freed(&self) -> Option<u64> {
-        self.compacted.as_ref()?.as_ref().ok().copied()
+        self.compaction.as_ref()?.bytes_freed
+    }
+
+    pub(crate) fn trouble(&self) -> Option<&String> {
+        self.compaction.as_ref()?.trouble.as_ref()
     }
 }
 
@@ -39,14 +51,20 @@ impl Finding {
         }
     }
 
-    /// Takes over how a check has found the same after a compaction. What the recovery did stays.
-    pub(crate) fn update(&mut self, checked: Finding) {
+    /// Takes over how a check has found the same after a compaction; gives what is wrong. What the recovery did stays.
+    pub(crate) fn update(&mut self, checked: gphash::Result<Finding>) -> Option<String> {
+        let checked = match checked {
+            Ok(checked) => checked,
+            Err(error) => return Some(format!("not checked after the compaction: {error}")),
+        };
+        let is_clean = checked.state() != ReportState::NeedsRecovery;
         match (self, checked) {
             (Self::File(report), Self::File(checked)) => update_file(report, checked),
             (Self::Store(report), Self::Store(checked)) => {
                 if checked.state != ReportState::Clean {
                     report.state = checked.state;
                 }
+                report.items = checked.items;
                 report.files = checked.files;
                 if let (Some(index), Some(checked)) = (&mut report.index, checked.index) {
                     update_file(index, checked);
@@ -55,6 +73,8 @@ impl Finding {
             // Something else stands there by now.
             (found, checked) => *found = checked,
         }
+        let why = "not cleanly closed after the compaction: the disk has no room for a checkpoint";
+        (!is_clean).then(|| why.into())
     }
 
     /// Whether what was damaged is lost by now, and not only in danger.

@@ -7,6 +7,8 @@
 mod finding;
 mod object;
 mod output;
+#[cfg(test)]
+mod tests;
 
 use std::fs;
 use std::io::Write;
@@ -14,7 +16,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use clap::Parser;
-use finding::{Finding, Outcome};
+use finding::{Compaction, Finding, Outcome};
 use gphash::{Progress, Repair, ReportState, compact, recover, store};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use object::Object;
@@ -58,7 +60,7 @@ Exit status:
                 2  a file is damaged, or could not be checked
   else          0  every file is clean now
                 2  a file is damaged and stays as it is, or was damaged before --salvage, or
-                   could not be recovered or compacted
+                   could not be recovered, compacted, or cleanly closed after that
   A file cannot be checked or recovered if it is not there, is neither an index file nor a store,
   is in use, may not be read or written, or has a format that this build does not know.
   The status is also 2 when the arguments are wrong, or the report could not be written.
@@ -107,8 +109,8 @@ pub fn run(arguments: &Arguments, stdout: &mut dyn Write, stderr: &mut dyn Write
                     output.complain(format_args!("{}: damaged: {damage}", file.display()));
                 }
             }
-            if let Some(Err(error)) = &outcome.compacted {
-                output.complain(format_args!("not compacted: {error}"));
+            if let Some(trouble) = outcome.trouble() {
+                output.complain(trouble);
             }
         }
     }
@@ -132,7 +134,7 @@ enum Status {
 
 impl Status {
     fn of(outcome: &Outcome) -> Self {
-        if let Some(Err(_)) = outcome.compacted {
+        if outcome.trouble().is_some() {
             return Status::Failed;
         }
         match outcome.finding.as_ref().map(Finding::state) {
@@ -169,14 +171,17 @@ fn recover_with_progress(file: &Path, arguments: &Arguments) -> Outcome {
         bar.set_position(done);
     };
     let mut finding = find(file, arguments.repair(), &progress);
-    let compacted = match &mut finding {
+    let compaction = match &mut finding {
         Ok(finding) if arguments.compact && finding.state() != ReportState::Damaged => {
             Some(compact_found(file, finding, &progress))
         }
         Ok(_) | Err(_) => None,
     };
     bar.finish_and_clear();
-    Outcome { finding, compacted }
+    Outcome {
+        finding,
+        compaction,
+    }
 }
 
 fn find(
@@ -190,20 +195,27 @@ fn find(
     }
 }
 
-/// Compacts what was found, which then says how it is afterwards. Gives how many bytes came back.
+/// Compacts what was found, which then says how it is afterwards.
 fn compact_found(
     file: &Path,
     finding: &mut Finding,
     progress: &(dyn Fn(Progress) + Sync),
-) -> gphash::Result<u64> {
+) -> Compaction {
     let before = bytes_on_disk(file);
-    match file.is_dir() {
-        true => store::compact(file, progress)?,
-        false => compact(file, progress)?,
+    let compacted = match file.is_dir() {
+        true => store::compact(file, progress),
+        false => compact(file, progress),
+    };
+    match compacted {
+        Ok(()) => Compaction {
+            bytes_freed: Some(before.saturating_sub(bytes_on_disk(file))),
+            trouble: finding.update(find(file, Repair::Check, progress)),
+        },
+        Err(error) => Compaction {
+            bytes_freed: None,
+            trouble: Some(format!("not compacted: {error}")),
+        },
     }
-    let bytes_freed = before.saturating_sub(bytes_on_disk(file));
-    finding.update(find(file, Repair::Check, progress)?);
-    Ok(bytes_freed)
 }
 
 /// Bytes that a file has on its disk, or all that are below a directory. They differ from the lengths: a compaction

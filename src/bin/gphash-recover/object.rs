@@ -62,9 +62,7 @@ impl<'f> Object<'f> {
         let (state, error) = match &outcome.finding {
             Ok(finding) => {
                 let mut errors = finding.damage();
-                if let Some(Err(error)) = &outcome.compacted {
-                    errors.push(format!("not compacted: {error}"));
-                }
+                errors.extend(outcome.trouble().cloned());
                 let error = (!errors.is_empty()).then(|| errors.join("; "));
                 (word(finding.state()), error)
             }
