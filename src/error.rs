@@ -173,8 +173,8 @@ pub enum Error {
         path: PathBuf,
     },
 
-    /// A handle that a process had before it forked was to sync, grow or close the file in the child.
-    /// Nothing was done: the file is the parent's. The verbs must not be called there, either.
+    /// A verb was called, in a child of the process that has opened the file, on a handle from before the fork. Nothing was
+    /// done: the file, and the threads that serve it, are the parent's.
     #[error("{}: opened by the process that forked this one; open it anew in the child, once the parent has closed it", path.display())]
     Forked {
         /// The file.

@@ -6,6 +6,7 @@
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::width::to_usize;
 use crate::{Error, Result};
@@ -25,6 +26,29 @@ pub(crate) fn addresses_left() -> Option<u64> {
     Some(limit.saturating_sub(pages * rustix::param::page_size() as u64))
 }
 
+/// How often this process, and those that it is a child of, have forked since something was opened first.
+static FORKS: AtomicU32 = AtomicU32::new(0);
+
+/// What the system calls in each child that `fork` makes.
+extern "C" fn count_fork() {
+    FORKS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Has forks counted from now on. A process that asks for its number at each verb would pay a system call.
+fn count_forks() {
+    static ARE_COUNTED: AtomicBool = AtomicBool::new(false);
+    if !ARE_COUNTED.swap(true, Ordering::Relaxed) {
+        // SAFETY: the function lives as long as the process, and does what a child may do: it writes to its own memory.
+        let refused = unsafe { libc::pthread_atfork(None, None, Some(count_fork)) };
+        if refused != 0 {
+            ARE_COUNTED.store(false, Ordering::Relaxed);
+            tracing::warn!(
+                "the system has no memory to tell children of their birth: they must not use handles of this process"
+            );
+        }
+    }
+}
+
 /// The process that has opened something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Opener(u32);
@@ -32,13 +56,15 @@ pub(crate) struct Opener(u32);
 impl Opener {
     /// The process that calls.
     pub(crate) fn this() -> Self {
-        Self(std::process::id())
+        count_forks();
+        Self(FORKS.load(Ordering::Relaxed))
     }
 
     /// Refuses what would disturb it in a child that it has forked.
     ///
     /// # Errors
     /// [`Error::Forked`].
+    #[inline]
     pub(crate) fn check(self, path: &Path) -> Result<()> {
         match self.is_here() {
             true => Ok(()),
@@ -49,8 +75,9 @@ impl Opener {
     }
 
     /// Whether this process is the one, not a child that it has forked.
+    #[inline]
     pub(crate) fn is_here(self) -> bool {
-        self == Self::this()
+        self.0 == FORKS.load(Ordering::Relaxed)
     }
 }
 
@@ -67,6 +94,16 @@ impl<T> Own<T> {
             value: ManuallyDrop::new(value),
             opener: Opener::this(),
         }
+    }
+
+    /// It, for a verb.
+    ///
+    /// # Errors
+    /// [`Error::Forked`] in a child of the process that made it.
+    #[inline]
+    pub(crate) fn here(&self, path: &Path) -> Result<&T> {
+        self.opener.check(path)?;
+        Ok(&self.value)
     }
 
     /// The process that made it.

@@ -348,7 +348,7 @@ impl<K: Pod, V: Pod> Index<K, V> {
     }
 
     fn engine_on_device(&self) -> Result<&CudaEngine> {
-        match &*self.backend {
+        match self.backend()? {
             Backend::Cuda(engine) => Ok(engine),
             Backend::Cpu(_) => Err(Error::Gpu {
                 what: "running a batch on device slices",

@@ -59,6 +59,8 @@ pub use stats::Stats;
 /// in two cases. Either the batch lies in device memory, or it has 16,384 keys or more on the CPU
 /// engine, whose threads share it then.
 ///
+/// In a child that the process forks, verbs return [`Error::Forked`]: the file is the parent's.
+///
 /// The structure is that of GPHash (USENIX ATC 2025) §3: levels of buckets with several slots,
 /// several hash locations, buckets of lower levels shared by those above.
 ///
@@ -115,7 +117,7 @@ impl<K: Pod, V: Pod> Index<K, V> {
     /// operations.
     pub fn insert(&self, keys: &[K], values: &[V]) -> Result<FixedBitSet> {
         same_length(keys.len(), values.len())?;
-        self.backend.write(
+        self.backend()?.write(
             &self.table,
             Write::Insert,
             cast_slice(keys),
@@ -140,7 +142,7 @@ impl<K: Pod, V: Pod> Index<K, V> {
     /// As [`insert`](Self::insert).
     pub fn upsert(&self, keys: &[K], values: &[V]) -> Result<FixedBitSet> {
         same_length(keys.len(), values.len())?;
-        self.backend.write(
+        self.backend()?.write(
             &self.table,
             Write::Upsert,
             cast_slice(keys),
@@ -165,7 +167,7 @@ impl<K: Pod, V: Pod> Index<K, V> {
     /// As [`insert`](Self::insert).
     pub fn update(&self, keys: &[K], values: &[V]) -> Result<FixedBitSet> {
         same_length(keys.len(), values.len())?;
-        self.backend.write(
+        self.backend()?.write(
             &self.table,
             Write::Update,
             cast_slice(keys),
@@ -194,7 +196,7 @@ impl<K: Pod, V: Pod> Index<K, V> {
     pub fn get(&self, keys: &[K], values: &mut [V]) -> Result<FixedBitSet> {
         same_length(keys.len(), values.len())?;
         let whole = ValuePart::whole(&self.table.shape);
-        self.backend
+        self.backend()?
             .get(&self.table, whole, cast_slice(keys), cast_slice_mut(values))
     }
 
@@ -237,7 +239,8 @@ impl<K: Pod, V: Pod> Index<K, V> {
                 expected: format!("{size} bytes a key, those of the column {column:?}"),
             });
         }
-        self.backend.get(&self.table, part, cast_slice(keys), out)
+        self.backend()?
+            .get(&self.table, part, cast_slice(keys), out)
     }
 
     /// The bytes of a column in each value.
@@ -276,7 +279,7 @@ impl<K: Pod, V: Pod> Index<K, V> {
     /// # Errors
     /// None on the CPU; [`Error::Gpu`] when the device fails.
     pub fn contains(&self, keys: &[K]) -> Result<FixedBitSet> {
-        self.backend.contains(&self.table, cast_slice(keys))
+        self.backend()?.contains(&self.table, cast_slice(keys))
     }
 
     /// Removes the keys. Bit *i* of the answer says that key *i* was present and is gone; of
@@ -294,7 +297,7 @@ impl<K: Pod, V: Pod> Index<K, V> {
     /// # Errors
     /// As [`get`](Self::get).
     pub fn remove(&self, keys: &[K]) -> Result<FixedBitSet> {
-        self.backend
+        self.backend()?
             .write(&self.table, Write::Remove, cast_slice(keys), &[])
     }
 
@@ -479,7 +482,7 @@ impl<K: Pod, V: Pod> Index<K, V> {
     /// [`Error::NoSpace`] and [`Error::Limit`]. Where there is no room for all of it, the table is as it
     /// was; after other errors, and on the CUDA engine, what was gained before stays.
     pub fn reserve(&self, additional: u64) -> Result<()> {
-        self.backend.reserve(&self.table, additional)
+        self.backend()?.reserve(&self.table, additional)
     }
 
     /// In the domain `Checkpointed`, makes one atomic checkpoint of all batches that have
@@ -501,8 +504,7 @@ impl<K: Pod, V: Pod> Index<K, V> {
     /// [`Error::NoSpace`] and [`Error::Io`]; the last checkpoint stands, and a further `sync` may
     /// try again.
     pub fn sync(&self) -> Result<()> {
-        self.table.opener().check(self.table.path())?;
-        self.backend.sync(&self.table)
+        self.backend()?.sync(&self.table)
     }
 
     /// Gives room back that the index does not need any more: to the file system, and to records of any size.
@@ -533,8 +535,7 @@ impl<K: Pod, V: Pod> Index<K, V> {
     /// # Errors
     /// As [`sync`](Self::sync): what has moved is free with the next one.
     pub fn compact(&self, progress: &(dyn Fn(Progress) + Sync)) -> Result<()> {
-        self.table.opener().check(self.table.path())?;
-        self.backend.compact(&self.table, progress)
+        self.backend()?.compact(&self.table, progress)
     }
 
     /// What the file says of itself: kind of the keys, columns of a value, version, bytes of the user.
@@ -612,7 +613,7 @@ impl<K: Pod, V: Pod> Index<K, V> {
     /// # Errors
     /// [`Error::Gpu`]. The index goes on with what the cache holds.
     pub fn reload_cache(&self) -> Result<()> {
-        self.backend.reload_cache(&self.table)
+        self.backend()?.reload_cache(&self.table)
     }
 
     /// What opening the file found, and what it repaired.
@@ -649,6 +650,15 @@ impl<K: Pod, V: Pod> Index<K, V> {
     /// [`Error::Damaged`] is what lookups on device slices have met: the file is cleanly closed all the same.
     pub fn close(mut self) -> Result<()> {
         self.shut()
+    }
+
+    /// What executes a verb.
+    ///
+    /// # Errors
+    /// [`Error::Forked`] in a child of the process that has opened the index.
+    #[inline]
+    fn backend(&self) -> Result<&Backend> {
+        self.backend.here(self.table.path())
     }
 
     fn shut(&mut self) -> Result<()> {

@@ -56,7 +56,7 @@ impl Store {
     /// As [`get`](Self::get). The buffers are dropped then.
     pub fn get_columns_into(&self, keys: &Columns, buffers: ValueColumns) -> Result<ValueColumns> {
         ColumnBatch::gets(keys).check()?;
-        let read = || self.partitions().read_columns(keys, None, buffers);
+        let read = || self.here()?.read_columns(keys, None, buffers);
         self.metrics().time(TimedPath::MultiGet, read)
     }
 
@@ -182,6 +182,7 @@ impl Store {
     }
 
     fn change_columns(&self, batch: ColumnBatch) -> Result<ColumnAnswers> {
+        self.here()?;
         batch.check()?;
         let has_merge = || batch.has_merge();
         if self.threads().run_for_caller(batch.len(), has_merge) {

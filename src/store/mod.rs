@@ -121,6 +121,8 @@ use crate::{Error, Result};
 /// of the disk, the process or the machine may still stop so early that the next opening finds the
 /// change made.
 ///
+/// In a child that the process forks, verbs return [`Error::Forked`]: the store is the parent's.
+///
 /// Dropping a store closes it as well as it can; only [`close`](Self::close) can report an error. What borrows
 /// the store is gone by then, and what [shares](Self::snapshot_owned) it keeps it open.
 pub struct Store {
@@ -170,6 +172,17 @@ impl Store {
         partitions.expect("they are there until the store is closed")
     }
 
+    /// The partitions, for a verb.
+    ///
+    /// # Errors
+    /// [`Error::Forked`] in a child of the process that has opened the store.
+    #[inline]
+    fn here(&self) -> Result<&Arc<Partitions>> {
+        let path = self.state().store_dir.path();
+        self.partitions.opener().check(path)?;
+        Ok(self.partitions())
+    }
+
     /// The first partition, or the only one.
     fn core(&self) -> &Arc<Partition> {
         self.partitions().first()
@@ -217,6 +230,7 @@ impl Store {
     }
 
     fn check(&self, requests: &[Request]) -> Result<()> {
+        self.here()?;
         let fails = |nth: usize| requests[nth].check().is_err();
         let is_none = |nth: usize| !requests[nth].is_merge();
         let len = requests.len();
@@ -420,7 +434,7 @@ impl Store {
     /// # Errors
     /// [`Error::NoSpace`], [`Error::Io`] and the like; what was not durable before may still not be.
     pub fn flush(&self) -> Result<()> {
-        self.partitions().flush()
+        self.here()?.flush()
     }
 
     /// Makes all that was answered durable in the index, so that the log is not needed any more and
@@ -439,7 +453,7 @@ impl Store {
     /// # Errors
     /// As [`flush`](Self::flush); the log is kept then.
     pub fn checkpoint(&self) -> Result<()> {
-        let done = self.partitions().checkpoint();
+        let done = self.here()?.checkpoint();
         self.partitions().serve_if_nobody_does();
         done
     }
@@ -472,7 +486,7 @@ impl Store {
     /// As [`checkpoint`](Self::checkpoint), and those of sorted files; what has moved is free with the next
     /// checkpoint.
     pub fn compact(&self, progress: &(dyn Fn(crate::Progress) + Sync)) -> Result<()> {
-        let done = self.partitions().compact(progress);
+        let done = self.here()?.compact(progress);
         self.partitions().serve_if_nobody_does();
         done
     }

@@ -29,7 +29,7 @@ impl Store {
     /// file has of it, does not have its checksum, or the index names a record outside its file;
     /// [`Error::Io`](crate::Error::Io) of sorted files.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        let partitions = self.partitions();
+        let partitions = self.here()?;
         match &partitions.shared().hot_cache {
             Some(cache) => partitions.get_cached(cache, key),
             None => {
@@ -81,7 +81,7 @@ impl Store {
     /// [`Error::TooLong`](crate::Error::TooLong); [`Error::Damaged`](crate::Error::Damaged) when the index names
     /// a record outside its file, or for a damaged block of a sorted file.
     pub fn contains_key(&self, key: &[u8]) -> Result<bool> {
-        self.partitions().of(key).state.contains(key)
+        self.here()?.of(key).state.contains(key)
     }
 
     /// The values of keys at one moment, in their order.
@@ -100,7 +100,7 @@ impl Store {
     pub fn multi_get(&self, keys: &[impl AsRef<[u8]>]) -> Result<Vec<Option<Vec<u8>>>> {
         self.metrics().time(TimedPath::MultiGet, || {
             let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
-            self.partitions().get_many(&keys, PARALLEL_LOOKUPS_MIN)
+            self.here()?.get_many(&keys, PARALLEL_LOOKUPS_MIN)
         })
     }
 

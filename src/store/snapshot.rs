@@ -81,7 +81,7 @@ impl<'s> Snapshot<'s> {
     /// As [`Store::get`]. [`Error::Damaged`](crate::Error::Damaged) and [`Error::Io`](crate::Error::Io) also of
     /// a value that was replaced and cannot be read any more.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        let state = &self.store.partitions().of(key).state;
+        let state = &self.store.here()?.of(key).state;
         let get = || state.get_at(key, self.live.commit_seq);
         state.shared.metrics.time(TimedPath::Get, get)
     }
@@ -119,7 +119,7 @@ impl<'s> Snapshot<'s> {
     /// # Errors
     /// As [`get`](Self::get).
     pub fn multi_get(&self, keys: &[impl AsRef<[u8]>]) -> Result<Vec<Option<Vec<u8>>>> {
-        let partitions = self.store.partitions();
+        let partitions = self.store.here()?;
         self.store.metrics().time(TimedPath::MultiGet, || {
             let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
             partitions.get_many_at(&keys, self.live.commit_seq)
@@ -152,7 +152,7 @@ impl<'s> Snapshot<'s> {
     /// As [`get`](Self::get). The buffers are dropped then.
     pub fn get_columns_into(&self, keys: &Columns, buffers: ValueColumns) -> Result<ValueColumns> {
         ColumnBatch::gets(keys).check()?;
-        let partitions = self.store.partitions();
+        let partitions = self.store.here()?;
         let read = || partitions.read_columns(keys, Some(self.live.commit_seq), buffers);
         self.store.metrics().time(TimedPath::MultiGet, read)
     }
@@ -173,7 +173,7 @@ impl<'s> Snapshot<'s> {
     /// # Errors
     /// As [`Store::contains_key`].
     pub fn contains_key(&self, key: &[u8]) -> Result<bool> {
-        let state = &self.store.partitions().of(key).state;
+        let state = &self.store.here()?.of(key).state;
         state.contains_at(key, self.live.commit_seq)
     }
 

@@ -96,8 +96,9 @@ impl<'s> Transaction<'s> {
         if let Some(value) = self.writes.get(key) {
             return Ok(value.as_deref().cloned());
         }
-        let number = self.store.partitions().number_of(key);
-        let state = &self.store.partitions().all()[number].state;
+        let partitions = self.store.here()?;
+        let number = partitions.number_of(key);
+        let state = &partitions.all()[number].state;
         let get = || state.get_at(key, self.read_set.commit_seq);
         let value = state.shared.metrics.time(TimedPath::Get, get)?;
         let spill = state.version_spill.as_ref();
@@ -270,7 +271,7 @@ impl<'s> Transaction<'s> {
         }
         let store = self.store.clone();
         user_code::may_change()?;
-        let partitions = store.partitions();
+        let partitions = store.here()?;
         let read = self.read_set.partitions();
         let written = self.writes.keys().map(|key| partitions.number_of(key));
         let partition = partitions.serving(read.chain(written));

@@ -13,6 +13,8 @@ pub enum Suite {
     CudaUnit(&'static str),
     /// The tests of this name of the store.
     Store(&'static str),
+    /// Those of this name of paths, processes and creations.
+    Paths(&'static str),
     /// The kernels on a CPU.
     Kernels,
     /// The unit tests of this name, on the emulated device.
@@ -36,6 +38,7 @@ impl Suite {
             Self::HotCache(name) => vec!["--package", "gphash-hot-cache", "--lib", name],
             Self::Layout(name) => vec!["--package", "gphash-layout", "--lib", name],
             Self::Store(name) => vec!["--test", "store", name],
+            Self::Paths(name) => vec!["--test", "paths", name],
             Self::Kernels => vec!["--test", "kernels"],
             Self::KernelCrash(name) => {
                 vec!["--features", "cuda", "--test", "kernel_crash", name]
@@ -56,6 +59,7 @@ impl Suite {
             | Self::CudaUnit(_)
             | Self::Emulated(_)
             | Self::Store(_)
+            | Self::Paths(_)
             | Self::Kernels => &[],
             Self::DriverFaults(_) => &[("GPHASH_DRIVER_FAULTS", "100")],
             Self::KernelCrash(_) => &[("GPHASH_CRASH_IMAGES", "20000")],
@@ -1541,6 +1545,13 @@ pub const MUTATIONS: &[Mutation] = &[
         find: "        overlap(version.level(1), &self.smallest, &self.largest)",
         replacement: "        overlap(version.level(1), &self.smallest, &self.smallest)",
         suite: Suite::Unit("lsm::tests::model"),
+    },
+    Mutation {
+        name: "a forked child is taken for the process that has opened the file",
+        file: "src/process.rs",
+        find: "    FORKS.fetch_add(1, Ordering::Relaxed);",
+        replacement: "",
+        suite: Suite::Paths("fork"),
     },
     Mutation {
         name: "runs that many ranges read stay as they are",

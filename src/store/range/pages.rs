@@ -203,6 +203,7 @@ impl<'s> Pages<'s> {
 
     /// Reads items from one end of what is still to be read, until there are some or that is all.
     fn read(&mut self, end: End) -> Result<()> {
+        self.store.here()?;
         while self.is_open {
             let limits = (as_slice(&self.front), as_slice(&self.back));
             // In the order in which a change goes through them.

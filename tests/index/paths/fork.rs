@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use gphash::store::{Store, StoreOptions};
+use gphash::store::{Columns, Request, Store, StoreOptions, WriteBatch};
 use gphash::{Domain, Error};
 use tempfile::TempDir;
 
@@ -85,4 +85,97 @@ fn fork_that_drops_a_store_leaves_it_to_the_parent() {
     let store = Store::open(&path, &options).unwrap();
     assert_eq!(store.get(b"a").unwrap(), Some(b"1".to_vec()));
     assert_eq!(store.get(b"b").unwrap(), Some(b"2".to_vec()));
+}
+
+fn is_forked<T>(answer: gphash::Result<T>) -> bool {
+    matches!(answer, Err(Error::Forked { .. }))
+}
+
+#[test]
+fn verbs_of_an_index_are_refused_in_a_child() {
+    let folder = TempDir::new_in("/dev/shm").unwrap();
+    let path = folder.path().join("table");
+    let options = options(Domain::Shared);
+    let index = Table::create(&path, &options).unwrap();
+    index.insert_one(&1, &value(1, 1)).unwrap();
+    let own = folder.path().join("own");
+    let refused = in_a_child(|| {
+        let one = [value(1, 2)];
+        let all = [
+            is_forked(index.insert(&[2], &one)),
+            is_forked(index.upsert(&[1], &one)),
+            is_forked(index.update(&[1], &one)),
+            is_forked(index.remove(&[1])),
+            is_forked(index.get(&[1], &mut [value(0, 0)])),
+            is_forked(index.contains(&[1])),
+            is_forked(index.insert_one(&2, &one[0])),
+            is_forked(index.get_one(&1)),
+            is_forked(index.reserve(100_000)),
+            is_forked(index.sync()),
+            is_forked(index.compact(&|_| {})),
+            is_forked(index.set_user_metadata(b"child")),
+            is_forked(index.reload_cache()),
+        ];
+        // What the child opens is its own, and not that of its children.
+        let theirs = Table::create(&own, &options).unwrap();
+        theirs.insert_one(&7, &value(7, 1)).unwrap();
+        let is_refused_below = in_a_child(|| u8::from(is_forked(theirs.get_one(&7)))) == Some(1);
+        let is_there = theirs.contains_one(&7).unwrap() && is_forked(index.get_one(&1));
+        theirs.close().unwrap();
+        u8::from(all == [true; 13] && is_refused_below && is_there)
+    });
+    assert_eq!(refused, Some(1));
+    assert_eq!(index.get_one(&1).unwrap(), Some(value(1, 1)));
+    assert_eq!(index.len(), 1);
+    index.close().unwrap();
+    assert_eq!(Table::open(&own, &options).unwrap().len(), 1);
+}
+
+#[test]
+fn verbs_of_a_store_are_refused_in_a_child() {
+    let folder = TempDir::new_in("/dev/shm").unwrap();
+    for partitions in [1, 3] {
+        let path = folder.path().join(partitions.to_string());
+        let options = StoreOptions::new().partitions(partitions);
+        let store = Store::open(&path, &options).unwrap();
+        store.put("a", "1").unwrap();
+        let keys = Columns::from_iter(["a", "b"]);
+        let refused = in_a_child(|| {
+            let snapshot = store.snapshot();
+            let mut transaction = store.transaction();
+            let mut batch = WriteBatch::new();
+            batch.put("b", "2");
+            let (tell, told) = std::sync::mpsc::channel();
+            let tell_too = tell.clone();
+            store.put_async("b", "2", move |put| tell.send(is_forked(put)).unwrap());
+            store.get_async("a", move |found| tell_too.send(is_forked(found)).unwrap());
+            let all = [
+                is_forked(store.put("b", "2")),
+                is_forked(store.delete("a")),
+                is_forked(store.write(batch)),
+                is_forked(store.execute(vec![Request::Get { key: b"a".to_vec() }])),
+                is_forked(store.put_columns(&keys, &keys)),
+                is_forked(store.put_if_absent("b", "2")),
+                is_forked(store.get(b"a")),
+                is_forked(store.contains_key(b"a")),
+                is_forked(store.multi_get(&["a"])),
+                is_forked(store.get_columns(&keys)),
+                told.iter().eq([true; 2]),
+                is_forked(snapshot.get(b"a")),
+                is_forked(snapshot.multi_get(&["a"])),
+                is_forked(transaction.get(b"a")),
+                is_forked(store.first()),
+                is_forked(store.flush()),
+                is_forked(store.checkpoint()),
+                is_forked(store.compact(&|_| {})),
+            ];
+            transaction.put("b", "2").unwrap();
+            let all = all == [true; 18] && is_forked(transaction.commit());
+            u8::from(all && store.range(..).all(is_forked))
+        });
+        assert_eq!(refused, Some(1));
+        store.put("c", "3").unwrap();
+        assert_eq!(store.range(..).count(), 2);
+        store.close().unwrap();
+    }
 }
