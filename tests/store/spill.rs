@@ -416,7 +416,7 @@ fn rest_removes_what_the_index_hides() {
         let path = folder.path().join("store");
         let options = options()
             .partitions(partitions)
-            .memory_budget(u64::from(partitions) << 20)
+            .memory_budget(u64::from(partitions) << 22)
             .idle_compaction(Some(Duration::from_millis(200)));
         let store = Store::open(&path, &options).unwrap();
         let value = |number: u32| vec![number.to_le_bytes()[0]; 3_000];
