@@ -2,7 +2,7 @@
 //! directory.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::iter;
 use std::path::{Path, PathBuf};
@@ -118,13 +118,16 @@ impl FileState {
         }
         let (mut at, mut bytes) = (at, bytes);
         while !bytes.is_empty() {
-            let mut version = self.sector(at / SECTOR);
+            let before = self.sector(at / SECTOR);
+            let mut version = before;
             let room = &mut version[at % SECTOR..];
             let (part, rest) = bytes.split_at(bytes.len().min(room.len()));
             room[..part.len()].copy_from_slice(part);
-            let versions = self.sectors.entry(at / SECTOR).or_default();
-            Arc::make_mut(versions).push(version);
-            self.forgotten.remove(&(at / SECTOR));
+            // What is written once more can be left in no other way than before, unless it had been forgotten.
+            if self.forgotten.remove(&(at / SECTOR)) || version != before {
+                let versions = self.sectors.entry(at / SECTOR).or_default();
+                Arc::make_mut(versions).push(version);
+            }
             at += part.len();
             bytes = rest;
         }
@@ -268,7 +271,7 @@ impl Disk {
     pub fn holding(files: &Files) -> Arc<Self> {
         let mut now = DiskState::default();
         for (number, (path, contents)) in files.iter().enumerate() {
-            fs::write(path, contents).unwrap();
+            write(path, contents).unwrap();
             let name = Name {
                 certain: Some(number),
                 pending: Vec::new(),
@@ -289,7 +292,7 @@ impl Disk {
     /// died, and what was not certain still is not.
     pub fn after_death(state: &DiskState) -> Arc<Self> {
         for (path, contents) in &state.files() {
-            fs::write(path, contents).unwrap();
+            write(path, contents).unwrap();
         }
         Arc::new(Self(Mutex::new(DiskInner {
             now: state.clone(),
@@ -416,6 +419,17 @@ pub fn hash(files: &BTreeMap<PathBuf, impl AsRef<[u8]>>) -> u64 {
         hash.update(contents);
     }
     hash.digest()
+}
+
+/// Writes a file. One of zeros alone, as room that is held, takes no pages: to get and to give back as many as it is
+/// long takes longer than to write all others.
+pub fn write(path: &Path, contents: &[u8]) -> io::Result<()> {
+    // Each byte is compared with the next one, many at a time.
+    let is_empty = contents.is_empty();
+    match is_empty || contents[0] == 0 && contents[1..] == contents[..contents.len() - 1] {
+        true => File::create(path)?.set_len(contents.len() as u64),
+        false => fs::write(path, contents),
+    }
 }
 
 /// An offset in a file as one in memory.

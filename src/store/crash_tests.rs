@@ -16,7 +16,7 @@ use rand::{RngExt, SeedableRng};
 
 use super::tests::seed;
 use super::{Durability, Repair, Store, StoreOptions, WriteBatch, recover};
-use crate::pm::sim_disk::{Disk, DiskState, Files, hash};
+use crate::pm::sim_disk::{self, Disk, DiskState, Files, hash};
 use crate::pm::{Call, Faults};
 use crate::store::commit::queue::Work;
 use crate::store::files::identity::partition_name;
@@ -304,7 +304,7 @@ fn replace_files(image: &Files, from: &Path, to: &Path, partitions: u32) {
     let _ = fs::remove_dir_all(to);
     make_folders(to, partitions);
     for (path, contents) in image {
-        fs::write(to.join(path.strip_prefix(from).unwrap()), contents).unwrap();
+        sim_disk::write(&to.join(path.strip_prefix(from).unwrap()), contents).unwrap();
     }
 }
 

@@ -12,7 +12,7 @@ use rand::{RngExt, SeedableRng};
 use super::tests::seed;
 use super::{Durability, Repair, Store, StoreOptions, StoreReport, WriteBatch};
 use crate::index::fault_tests::faults::{Failing, TestDir};
-use crate::pm::Call;
+use crate::pm::{Call, sim_disk};
 use crate::store::files::dir::Room;
 use crate::store::lifecycle::recover::recover_with;
 use crate::store::wal::record::{Entry, GroupPart};
@@ -52,7 +52,7 @@ fn lay(files: &Files, root: &Path) {
     for (name, contents) in files {
         let path = root.join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, contents).unwrap();
+        sim_disk::write(&path, contents).unwrap();
     }
 }
 
