@@ -82,14 +82,16 @@ fn ranges_have_the_files_that_they_read_compacted() {
         std::thread::sleep(Duration::from_millis(10));
         resting += 1;
     }
+    let before = newest();
     wait_for("level 0 is compacted", || {
         for _ in 0..500 {
-            let from = key(rng.random_range(0..next));
+            // A file of level 0 that has few keys has some of those that came last.
+            let from = key(rng.random_range(next - 500..next));
             let found = store.range(from.clone()..).next().transpose().unwrap();
             let (key, value) = found.unwrap();
             assert!(key >= from && model[&key] == value);
         }
-        newest() == 0
+        newest() < before
     });
     assert!(contents(&store) == model, "other items");
 }
