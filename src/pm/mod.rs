@@ -102,6 +102,15 @@ pub trait Medium: Send + Sync {
     /// Those of [`grow`](Self::grow); what could be prepared stays so.
     fn prepare(&self, len: u64, priority: Priority) -> Result<()>;
 
+    /// Checks, changing nothing, that there is room for [`prepare`](Self::prepare) to go as far as `len`.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`](crate::Error::NoSpace) if not.
+    fn check_room(&self, len: u64) -> Result<()> {
+        let _ = len;
+        Ok(())
+    }
+
     /// Bytes to which the medium can grow at once; at least [`len`](Self::len).
     fn prepared(&self) -> u64;
 

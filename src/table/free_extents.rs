@@ -534,16 +534,20 @@ impl<M: Medium> Table<M> {
         table.push(entry);
     }
 
+    /// Gives the file system what is preallocated, unless a device has pinned it.
+    pub(super) fn give_back_preallocated(&self) {
+        if !self.is_pinned.load(Ordering::Relaxed) {
+            self.medium.trim();
+        }
+    }
+
     /// Gives the file system the blocks, and the memory, of what is free for good, and of what is preallocated.
     pub(crate) fn release_free(&self) {
-        // What a device has pinned would stay with it, and be another page than the file's.
-        if self.is_pinned.load(Ordering::Relaxed) {
-            return;
-        }
-        self.medium.trim();
+        self.give_back_preallocated();
         loop {
             let next = {
                 let mut free = self.free_extents();
+                // What a device has pinned would stay with it, and be another page than the file's.
                 if self.is_pinned.load(Ordering::Relaxed) {
                     return;
                 }

@@ -17,6 +17,7 @@ use super::key::{ProbeKey, ROUNDS};
 use super::levels::Levels;
 use super::recovery::Progress;
 use super::tags::Tags;
+use crate::Result;
 use crate::layout::bucket::SlotAddr;
 use crate::layout::shape::extent_alignment;
 use crate::layout::{
@@ -259,11 +260,16 @@ impl<M: Medium> Table<M> {
         if top >= levels.top || is_walked || !resize.is_at_rest(levels, self.shape.levels) {
             return true;
         }
-        let Some(new) = self.make_levels(top).map(Arc::new) else {
-            return true;
-        };
         // Also when `between` panics.
-        let mut free = ToFree(self, new.ranges(&self.shape));
+        let mut free = ToFree(self, Vec::new());
+        let new = match self.make_levels(top, &mut free) {
+            Ok(new) => Arc::new(new),
+            Err(error) => {
+                tracing::debug!(%error, top, "the levels stay as they are");
+                self.give_back_preallocated();
+                return true;
+            }
+        };
         let noting = Noting::begin(&self.shrinking);
         let copied = self.copy_all(&new, &noting, between);
         if copied == Copied::All
@@ -290,58 +296,59 @@ impl<M: Medium> Table<M> {
             .unwrap_or(Shape::MAX_LEVEL)
     }
 
-    /// Makes levels with `top` as the top one, which no superblock names yet.
-    fn make_levels(&self, top: u32) -> Option<NewLevels> {
+    /// Makes levels with `top` as the top one, which no superblock names yet. Their ranges are in `made` as soon as
+    /// they are taken.
+    fn make_levels(&self, top: u32, made: &mut ToFree<'_, M>) -> Result<NewLevels> {
         let bottom = top + 1 - self.shape.levels;
+        let mut end = self.superblock().file_len;
+        let mut levels = Vec::new();
+        for level in bottom..=top {
+            // Those of a level that there was once are used again.
+            self.add_tags(level, Tags::add)?;
+            let len = self.shape.level_len(level);
+            let free = self.take_free_level(&self.superblock(), len);
+            match free {
+                Some(offset) => made.1.push((offset, len)),
+                None => end = align_up(end, extent_alignment(len)) + len,
+            }
+            levels.push((level, len, free));
+        }
+        // What takes long is done before batches have to wait for it. Steps alone would fill a disk that has no room
+        // for all of them, and the next checkpoint would find none.
+        self.medium.check_room(end)?;
+        self.medium.prepare(end, Priority::Beside)?;
+        for &(_, len, free) in &levels {
+            let Some(offset) = free else { continue };
+            for at in (offset..offset + len).step_by(to_usize(CLEARED_AT_ONCE)) {
+                let _gate = self.store_gate();
+                self.clear(at, CLEARED_AT_ONCE.min(offset + len - at));
+            }
+        }
         let mut new = NewLevels {
             bottom,
             offsets: Vec::new(),
             old: self.levels.live(),
             is_given_up: AtomicU64::default(),
         };
-        for level in bottom..=top {
-            // Those of a level that there was once are used again.
-            let made = self.add_tags(level, Tags::add).and_then(|()| {
-                let len = self.shape.level_len(level);
-                let free = self.take_free_level(&self.superblock(), len);
-                // What takes long is done before batches have to wait for it.
-                match free {
-                    Some(offset) => {
-                        for at in (offset..offset + len).step_by(to_usize(CLEARED_AT_ONCE)) {
-                            let _gate = self.store_gate();
-                            self.clear(at, CLEARED_AT_ONCE.min(offset + len - at));
-                        }
-                    }
-                    None => {
-                        let file_len = self.superblock().file_len;
-                        let end = align_up(file_len, extent_alignment(len)) + len;
-                        self.medium.prepare(end, Priority::Beside)?;
-                    }
+        for (level, len, free) in levels {
+            let _gate = self.store_gate();
+            let mut superblock = self.superblock();
+            let offset = match free {
+                Some(offset) => {
+                    self.enter_free_level(&mut superblock, level, offset);
+                    offset
                 }
-                let _gate = self.store_gate();
-                let mut superblock = self.superblock();
-                let offset = match free {
-                    Some(offset) => {
-                        self.enter_free_level(&mut superblock, level, offset);
-                        offset
-                    }
-                    None => {
-                        let kind = ExtentKind::Level;
-                        let offset = self.append_extent(&mut superblock, kind, level, len)?;
-                        self.commit(&mut superblock);
-                        offset
-                    }
-                };
-                new.offsets.push(offset);
-                Ok(())
-            });
-            if let Err(error) = made {
-                tracing::debug!(%error, level, "the levels stay as they are");
-                self.add_free(&new.ranges(&self.shape));
-                return None;
-            }
+                None => {
+                    let kind = ExtentKind::Level;
+                    let offset = self.append_extent(&mut superblock, kind, level, len)?;
+                    self.commit(&mut superblock);
+                    made.1.push((offset, len));
+                    offset
+                }
+            };
+            new.offsets.push(offset);
         }
-        Some(new)
+        Ok(new)
     }
 
     /// Names the new levels in place of the old ones, if all that others have changed had room there. Gives the ranges

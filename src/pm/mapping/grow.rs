@@ -160,7 +160,7 @@ impl Mapping {
         }
     }
 
-    fn no_room(&self, needed: u64, source: io::Error) -> Error {
+    pub(super) fn no_room(&self, needed: u64, source: io::Error) -> Error {
         use io::ErrorKind::{FileTooLarge, OutOfMemory, QuotaExceeded, StorageFull};
 
         match source.kind() {

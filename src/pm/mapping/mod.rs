@@ -278,6 +278,12 @@ impl Medium for Mapping {
         self.prepare_to(len, priority)
     }
 
+    fn check_room(&self, len: u64) -> Result<()> {
+        let more = len.saturating_sub(self.prepared());
+        let checked = self.file.check_free_space(more);
+        checked.map_err(|source| self.no_room(more, source))
+    }
+
     #[inline]
     fn prepared(&self) -> u64 {
         self.mapped.load(Ordering::Acquire)

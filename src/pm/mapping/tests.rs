@@ -399,6 +399,9 @@ fn file_beyond_the_free_space_takes_none_of_it() {
     tried.set(true);
     let refused = mapping.grow(len).unwrap_err();
     assert!(matches!(refused, Error::NoSpace { .. }), "{refused}");
+    let refused = mapping.check_room(len).unwrap_err();
+    assert!(matches!(refused, Error::NoSpace { .. }), "{refused}");
+    mapping.check_room(LEN + HUGE_PAGE).unwrap();
     assert_eq!(fs::metadata(&path).unwrap().len(), LEN);
 }
 

@@ -347,11 +347,18 @@ impl Medium for Simulated {
 
     fn prepare(&self, len: u64, _: Priority) -> Result<()> {
         let mut state = self.state();
-        if len > state.max_len {
-            return Err(state.full(len));
+        let most = len.min(state.max_len);
+        state.prepared = state.prepared.max(align_up(most, PAGE));
+        drop(state);
+        self.check_room(len)
+    }
+
+    fn check_room(&self, len: u64) -> Result<()> {
+        let state = self.state();
+        match len > state.max_len {
+            true => Err(state.full(len)),
+            false => Ok(()),
         }
-        state.prepared = state.prepared.max(align_up(len, PAGE));
-        Ok(())
     }
 
     fn prepared(&self) -> u64 {

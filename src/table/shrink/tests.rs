@@ -1,44 +1,74 @@
 use std::path::Path;
 
-use crate::layout::{DATA_START, RecordWord, Shape};
-use crate::pm::Medium;
+use crate::layout::{DATA_START, ExtentKind, PAGE, RecordWord, Shape};
 use crate::pm::sim::Simulated;
+use crate::pm::{Medium, Priority};
 use crate::table::Table;
+use crate::table::probe::Occupied;
 use crate::table::probe_hint::ProbeHint;
 use crate::table::record::Content;
 
-/// An item whose slot has a flipped bit is found as long as no scan has named the damage, and levels that would be
-/// without it are not made.
-#[test]
-fn damaged_slot_is_not_left_behind() {
+/// A table of which most is gone: the items with keys below `left` are left of thousands.
+fn thinned(left: u64, max_len: u64) -> Table<Simulated> {
     let shape = Shape::new(8, 8, 4, 2, 2).unwrap();
-    let memory = Simulated::new(DATA_START, 1 << 24);
+    let memory = Simulated::new(DATA_START, max_len);
     let table = Table::create(memory, shape, 1, Path::new("memory")).unwrap();
     let bytes = |key: u64| key.to_ne_bytes();
-    let keys = 1..5000;
-    for key in keys.clone() {
+    for key in 1..5000 {
         let (key, mut session) = (bytes(key), table.session());
         let target = table.target(&key);
         let hint = ProbeHint::of(&table, &target);
         (session.insert(&target, &hint, &Content::fixed(&key))).unwrap();
     }
     table.finish_draining_quietly();
-    let key = bytes(7);
-    let damaged = table.target(&key);
-    let addr = table.find(&damaged, &mut 0).unwrap().addr;
-    let word = table.medium.load(addr.record);
-    for key in keys.filter(|key| *key != 7) {
+    for key in left..5000 {
         let (key, mut session) = (bytes(key), table.session());
         let target = table.target(&key);
         let hint = ProbeHint::of(&table, &target);
         assert!(session.remove(&target, &hint).unwrap());
     }
+    table
+}
+
+fn find(table: &Table<Simulated>, key: u64) -> Option<Occupied> {
+    table.find(&table.target(&key.to_ne_bytes()), &mut 0)
+}
+
+/// An item whose slot has a flipped bit is found as long as no scan has named the damage, and levels that would be
+/// without it are not made.
+#[test]
+fn damaged_slot_is_not_left_behind() {
+    let table = thinned(2, 1 << 24);
+    let addr = find(&table, 1).unwrap().addr;
+    let word = table.medium.load(addr.record);
     let top = table.levels.live().top;
     for is_damaged in [true, false] {
         let flipped = if is_damaged { RecordWord::PARITY } else { 0 };
         table.medium.store(addr.record, word ^ flipped);
         assert!(table.shrink_levels(&|_| true));
-        assert!(table.find(&damaged, &mut 0).is_some());
+        assert!(find(&table, 1).is_some());
         assert_eq!(table.levels.live().top == top, is_damaged);
     }
+}
+
+/// What was preallocated goes back, too: a disk that is full has no room for checkpoints.
+#[test]
+fn shrink_without_room_takes_none() {
+    let max_len = 1 << 21;
+    let table = thinned(300, max_len);
+    let top = table.levels.live().top;
+    {
+        let mut superblock = table.superblock();
+        // One of the new levels would fit.
+        let len = max_len - PAGE - superblock.file_len;
+        let arena = table.append_extent(&mut superblock, ExtentKind::Arena, 0, len);
+        assert_eq!(arena.unwrap() + len, max_len - PAGE);
+        table.commit(&mut superblock);
+    }
+    let len = table.medium.len();
+    table.medium.prepare(len + PAGE, Priority::Beside).unwrap();
+    assert!(table.shrink_levels(&|_| true));
+    assert_eq!(table.levels.live().top, top);
+    assert_eq!((table.medium.len(), table.medium.prepared()), (len, len));
+    assert_eq!(table.free_extent_bytes().0, 0);
 }
