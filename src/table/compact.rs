@@ -147,6 +147,13 @@ impl<M: Medium> Session<'_, M> {
             if !table.record_in_bounds(record) {
                 return 0;
             }
+            if !record.is_sound(state) {
+                if medium.load(addr.record) == record.0 {
+                    // A new word would hide the damage, and name what may be another item's record.
+                    return 0;
+                }
+                continue;
+            }
             let len = table.record_len(from).min(table.shape.record_size(class));
             let Some(to) = self.allocate(class) else {
                 return 0;

@@ -1,5 +1,6 @@
 use std::path::Path;
 
+use crate::layout::bucket::SlotAddr;
 use crate::layout::{DATA_START, ExtentKind, PAGE, RecordWord, Shape};
 use crate::pm::sim::Simulated;
 use crate::pm::{Medium, Priority};
@@ -8,8 +9,8 @@ use crate::table::probe::Occupied;
 use crate::table::probe_hint::ProbeHint;
 use crate::table::record::Content;
 
-/// A table of which most is gone: the items with keys below `left` are left of thousands.
-fn thinned(left: u64, max_len: u64) -> Table<Simulated> {
+/// A table of which most is gone: these are left of thousands.
+fn thinned(is_left: impl Fn(u64) -> bool, max_len: u64) -> Table<Simulated> {
     let shape = Shape::new(8, 8, 4, 2, 2).unwrap();
     let memory = Simulated::new(DATA_START, max_len);
     let table = Table::create(memory, shape, 1, Path::new("memory")).unwrap();
@@ -21,7 +22,7 @@ fn thinned(left: u64, max_len: u64) -> Table<Simulated> {
         (session.insert(&target, &hint, &Content::fixed(&key))).unwrap();
     }
     table.finish_draining_quietly();
-    for key in left..5000 {
+    for key in (1..5000).filter(|&key| !is_left(key)) {
         let (key, mut session) = (bytes(key), table.session());
         let target = table.target(&key);
         let hint = ProbeHint::of(&table, &target);
@@ -38,7 +39,7 @@ fn find(table: &Table<Simulated>, key: u64) -> Option<Occupied> {
 /// without it are not made.
 #[test]
 fn damaged_slot_is_not_left_behind() {
-    let table = thinned(2, 1 << 24);
+    let table = thinned(|key| key == 1, 1 << 24);
     let addr = find(&table, 1).unwrap().addr;
     let word = table.medium.load(addr.record);
     let top = table.levels.live().top;
@@ -51,11 +52,36 @@ fn damaged_slot_is_not_left_behind() {
     }
 }
 
+/// Nor does its record move: the parity of a new word would be right.
+#[test]
+fn damaged_slot_keeps_its_record() {
+    let is_left = |key: u64| key % 16 == 7;
+    let table = thinned(is_left, 1 << 24);
+    let addrs: Vec<_> = (1..5000)
+        .filter(|&key| is_left(key))
+        .map(|key| find(&table, key).unwrap().addr)
+        .collect();
+    let words = |table: &Table<Simulated>| -> Vec<u64> {
+        let load = |addr: &SlotAddr| table.medium.load(addr.record);
+        addrs.iter().map(load).collect()
+    };
+    let before = words(&table);
+    for (addr, word) in addrs.iter().zip(&before).step_by(2) {
+        table.medium.store(addr.record, word ^ RecordWord::PARITY);
+    }
+    let damaged = words(&table);
+    assert!(table.compact(&|_| true));
+    let moved = words(&table);
+    let same = |nth: &usize| moved[*nth] == damaged[*nth];
+    assert!((0..moved.len()).step_by(2).all(|nth| same(&nth)));
+    assert!((1..moved.len()).step_by(2).any(|nth| !same(&nth)));
+}
+
 /// What was preallocated goes back, too: a disk that is full has no room for checkpoints.
 #[test]
 fn shrink_without_room_takes_none() {
     let max_len = 1 << 21;
-    let table = thinned(300, max_len);
+    let table = thinned(|key| key < 300, max_len);
     let top = table.levels.live().top;
     {
         let mut superblock = table.superblock();
