@@ -54,6 +54,8 @@ pub(crate) struct Resize {
     since: u64,
     /// Next bucket of the bottom level to empty.
     cursor: u64,
+    /// Offset of a damaged slot there that is no item's. Its level stays: it may have been one's.
+    damaged: Option<u64>,
     /// An engine empties the bottom level by itself; nobody else may.
     by_engine: bool,
     /// Emptied levels whose space still waits for its readers: epoch, level, offset.
@@ -172,7 +174,8 @@ impl<M: Medium> Table<M> {
     /// Drives a resize under way to its end. The caller is not pinned.
     ///
     /// # Errors
-    /// [`Error::Limit`] when items of the bottom level find no slot above.
+    /// [`Error::Limit`] when items of the bottom level find no slot above, [`Error::Damaged`] when a slot there is
+    /// damaged that is no item's.
     pub(crate) fn finish_draining(&self) -> Result<()> {
         self.finish_draining_with(&|_| {})
     }
@@ -225,12 +228,16 @@ impl<M: Medium> Table<M> {
             if index + PREFETCH_DISTANCE_BUCKETS < end {
                 self.prefetch_destinations(bucket(index + PREFETCH_DISTANCE_BUCKETS), levels);
             }
-            self.drain_bucket(bucket(index))?;
+            let damaged = self.drain_bucket(bucket(index))?;
+            resize.damaged = resize.damaged.or(damaged);
             resize.cursor = index + 1;
         }
         // Another thread may close the table, and its fences do not speak for this one.
         self.medium.fence();
         if end == buckets {
+            if let Some(at) = resize.damaged {
+                return Err(self.damaged("slot", at, "a record word that nothing leaves".into()));
+            }
             self.drop_bottom(resize, levels);
         }
         Ok(())
@@ -277,15 +284,23 @@ impl<M: Medium> Table<M> {
         self.target(key)
     }
 
-    fn drain_bucket(&self, bucket: Bucket) -> Result<()> {
+    /// Moves the items of a bucket up. Gives the offset of a slot that is damaged and no item's.
+    fn drain_bucket(&self, bucket: Bucket) -> Result<Option<u64>> {
+        let mut damaged = None;
         for slot in 0..self.shape.slots {
             let addr = self.shape.slot_addr(bucket.at, slot);
             let mut buffer = [0; to_usize(Shape::MAX_KEY)];
             loop {
                 let state = self.medium.load(addr.state);
                 let record = RecordWord(self.medium.load(addr.record));
-                // What is no member is on its way out, and its remover clears it.
-                if state == EMPTY || state == BUSY || !record.is_member() {
+                if state == EMPTY || state == BUSY {
+                    break;
+                }
+                if !record.is_member() {
+                    // What is sound is on its way out, and its remover clears it.
+                    if !record.is_sound(state) {
+                        damaged = Some(addr.state);
+                    }
                     break;
                 }
                 let target = self.target_in(addr, state, record, &mut buffer);
@@ -294,7 +309,7 @@ impl<M: Medium> Table<M> {
                 }
             }
         }
-        Ok(())
+        Ok(damaged)
     }
 
     /// Moves one item out of `from`; `false` if it changed meanwhile.
@@ -363,7 +378,7 @@ impl<M: Medium> Table<M> {
     pub(crate) fn set_drained_by_engine(&self, by_engine: bool) {
         let mut resize = self.resize();
         resize.by_engine = by_engine;
-        resize.cursor = 0;
+        (resize.cursor, resize.damaged) = (0, None);
     }
 
     /// Takes the bottom one of `levels` out of the table, which an engine has emptied and no one

@@ -509,15 +509,16 @@ impl<M: Medium> Table<M> {
     fn copy_of(&self, new: &NewLevels, from: SlotAddr) -> Option<Item> {
         let record = RecordWord(self.medium.load(from.record));
         let state = self.medium.load(from.state);
-        let is_item = state != EMPTY && state != BUSY && record.is_member();
-        if is_item && !record.is_sound(state) && self.medium.load(from.record) == record.0 {
+        let is_there = state != EMPTY && state != BUSY;
+        // What is no item may be one of which a bit of the record word is flipped.
+        if is_there && !record.is_sound(state) && self.medium.load(from.record) == record.0 {
             tracing::warn!(
                 at = from.state,
                 "a damaged slot keeps the levels from shrinking"
             );
             new.give_up();
         }
-        (is_item && record.is_sound(state)).then_some(Item {
+        (is_there && record.is_member() && record.is_sound(state)).then_some(Item {
             from,
             state,
             record,

@@ -2112,8 +2112,8 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "a damaged slot is left behind when levels shrink",
         file: "src/table/shrink.rs",
-        find: "            new.give_up();\n        }\n        (is_item",
-        replacement: "        }\n        (is_item",
+        find: "            new.give_up();\n        }\n        (is_there",
+        replacement: "        }\n        (is_there",
         suite: Suite::Unit("damaged_slot_is_not_left"),
     },
     Mutation {

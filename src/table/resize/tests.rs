@@ -2,6 +2,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use super::*;
+use crate::Error;
 use crate::layout::DATA_START;
 use crate::pm::sim::Simulated;
 use crate::table::Session;
@@ -62,4 +63,35 @@ fn resize_drains_a_level_in_bounded_slices() {
     }
     assert_eq!(slices, buckets / slice);
     assert_eq!(table.len(), 30_000);
+}
+
+/// It may be an item of which a bit is flipped, and nothing else would tell of it.
+#[test]
+fn level_with_a_damaged_slot_stays() {
+    let shape = Shape::new(8, 8, 8, 2, 2).unwrap();
+    let memory = Simulated::new(DATA_START, 1 << 24);
+    let table = Table::create(memory, shape, 2000, Path::new("memory")).unwrap();
+    insert(&mut table.session(), 1..1500);
+    let levels = table.levels.live();
+    let find = |key: u64| table.find(&table.target(&key.to_ne_bytes()), &mut 0);
+    let bottom = table.levels.offset(levels.bottom);
+    let bottom = bottom..bottom + shape.buckets_len(levels.bottom);
+    let key = (1..1500).find(|&key| bottom.contains(&find(key).unwrap().addr.state));
+    let (key, addr) = (key.unwrap(), find(key.unwrap()).unwrap().addr);
+    let flipped = table.medium.load(addr.record) ^ RecordWord::TENTATIVE;
+    table.medium.store(addr.record, flipped);
+    table.add_level(levels).unwrap();
+    for _ in 0..2 {
+        let damaged = table.finish_draining().unwrap_err();
+        assert!(matches!(damaged, Error::Damaged { at, .. } if at == addr.state));
+        assert_eq!(table.levels.live().bottom, levels.bottom);
+        assert_eq!(table.medium.load(addr.record), flipped);
+    }
+    // All others have moved, and the table goes on.
+    for other in (1..1500).filter(|&other| other != key) {
+        assert!(!bottom.contains(&find(other).unwrap().addr.state));
+    }
+    insert(&mut table.session(), 1500..8000);
+    assert!(table.levels.live().top > levels.top + 1);
+    assert!((1500..8000).all(|key| find(key).is_some()));
 }
