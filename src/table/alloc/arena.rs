@@ -317,6 +317,16 @@ impl Arena {
         records
     }
 
+    /// As [`take_all`](Self::take_all) beside readers, at an `epoch`: without what they may still hold.
+    #[cfg(feature = "cuda")]
+    pub fn take_passed(&self, epoch: u64) -> Vec<u64> {
+        self.leave_limbo(epoch);
+        let free = self.classes.iter().map(|class| &class.free);
+        free.flat_map(|free| std::iter::from_fn(|| free.pop()))
+            .flatten()
+            .collect()
+    }
+
     /// Takes what a shard has free.
     fn take_free(&self, shard: &mut Shard, records: &mut Vec<u64>) {
         for (cache, class) in shard.caches.iter_mut().zip(&self.classes) {
@@ -406,7 +416,8 @@ impl Arena {
         in_use
     }
 
-    fn retire(&self, records: Vec<u64>, epoch: impl Fn() -> u64) {
+    /// Gives records up that readers may still hold. `epoch` must be read after they were unlinked.
+    pub fn retire(&self, records: Vec<u64>, epoch: impl Fn() -> u64) {
         if !records.is_empty() {
             let epoch = epoch();
             self.limbo.push((epoch, records));

@@ -111,9 +111,17 @@ impl RecordPool {
         Ok(())
     }
 
-    /// Takes what the arena has free.
+    /// Takes what the arena has free, and what the host's engine has retired, if no reader of the host can hold it.
     fn take_free(&mut self, table: &Table<Mapping>, stream: &Stream) -> Result<()> {
-        let free = table.arena.take_all();
+        let epoch = || table.epochs.current();
+        table.arena.collect_idle(epoch);
+        while table.arena.awaits_epoch(epoch) {
+            let before = epoch();
+            if table.epochs.try_advance() == before {
+                break;
+            }
+        }
+        let free = table.arena.take_passed(epoch());
         let given = self.give(stream, &free);
         if given.is_err() {
             table.arena.give(free);
@@ -188,19 +196,22 @@ impl RecordPool {
         }
     }
 
-    /// Gives all records back to the arena. No launch is under way, and none follows.
+    /// Gives all records back to the arena, retired ones once their epoch has passed. No launch is under way, and none
+    /// follows.
     ///
     /// # Errors
     /// [`Error::Gpu`](crate::Error::Gpu).
     pub fn hand_back(&mut self, table: &Table<Mapping>, stream: &Stream) -> Result<()> {
         let mut records = self.entries(stream)?;
         let view = &mut self.view;
+        let retired = records.split_off(to_usize(view.tail - view.head));
         for (offset, count) in view.bump_offset.iter().zip(&mut view.bump_count) {
             records.extend((0..std::mem::take(count)).map(|nth| offset + nth * view.bump_stride));
         }
         view.head = view.retired_tail;
         view.tail = view.retired_tail;
         table.arena.give(records);
+        table.arena.retire(retired, || table.epochs.current());
         Ok(())
     }
 
@@ -290,3 +301,6 @@ impl RecordPool {
         Ok(wait(stream)?)
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

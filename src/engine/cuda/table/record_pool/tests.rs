@@ -1,0 +1,56 @@
+use super::*;
+use crate::engine::device_tests::alone;
+use crate::gpu::device::Device;
+use crate::layout::{DATA_START, Shape};
+use crate::pm::MapOptions;
+
+/// An iterator of the host copies a value while it is pinned.
+#[test]
+fn records_that_readers_may_hold_are_given_to_nobody() {
+    let Some(_alone) = alone() else { return };
+    let device = Device::open(0).unwrap();
+    let _entered = device.enter().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("table");
+    let mapping = Mapping::create(&path, DATA_START, &MapOptions::default()).unwrap();
+    let shape = Shape::new(8, 8, 4, 2, 2).unwrap();
+    let table = Table::create(mapping, shape, 1000, &path).unwrap();
+    let stream = Stream::new().unwrap();
+    let mut pool = RecordPool::new(shape.record_stride).unwrap();
+    let all = table.arena.total(0);
+    pool.prepare(&table, &stream, all).unwrap();
+    // A launch has taken two records, and retired one of them.
+    let taken = pool.view.bump_offset[0];
+    let retired = taken + shape.record_stride;
+    let (view, at) = (pool.view, pool.view.retired_tail);
+    pool.write(&view, &stream, at, &[retired]).unwrap();
+    let counters = Counters {
+        taken: 2,
+        retired: 1,
+        ..Counters::default()
+    };
+    pool.apply_counters(&table, &counters);
+
+    let pin = table.pin_reader(0);
+    pool.hand_back(&table, &stream).unwrap();
+    let take = || {
+        let mut session = table.session();
+        let records: Vec<u64> = std::iter::from_fn(|| session.allocate(0)).collect();
+        records
+            .iter()
+            .for_each(|&record| session.put_back(0, record));
+        records
+    };
+    let free = take();
+    assert_eq!(
+        (free.len() as u64, free.contains(&retired)),
+        (all - 2, false)
+    );
+    // Nor is it the device's.
+    pool.prepare(&table, &stream, all).unwrap();
+    assert_eq!(pool.available(), all - 2);
+    drop(pin);
+    pool.prepare(&table, &stream, all).unwrap();
+    assert_eq!(pool.available(), all - 1);
+    assert!(pool.entries(&stream).unwrap().contains(&retired));
+}
