@@ -59,6 +59,7 @@ impl<B> DeviceMemory<B> {
     /// They must be memory of the primary context of the device that it is used on, and stay so for as
     /// long as this lives. Meanwhile
     ///
+    /// - keys and answers must be aligned to 8 bytes, which the verbs check;
     /// - those of a [`DeviceSlice`] must be values of their type, which nobody changes;
     /// - nobody else may use those of a [`DeviceSliceMut`].
     pub const unsafe fn from_raw(address: u64, len: usize) -> Self {

@@ -12,7 +12,7 @@ use crate::{Error, Result};
 
 /// Each of these is the verb of the same name on slices in the memory of the index's device. It
 /// begins after what is on `stream`. `answers` needs [`answer_words`] words, all of which are
-/// overwritten. Keys must be aligned to 8 bytes.
+/// overwritten. Keys and answers must be aligned to 8 bytes.
 ///
 /// They are done when the call returns: lookups because the slices are the caller's again then,
 /// changes because the host makes the table grow where they need it to. The `_async` ones put a
@@ -24,7 +24,8 @@ use crate::{Error, Result};
 /// them (with `cust`, by a `Context` of the device). The context that is current for the caller stays so.
 ///
 /// All fail with [`Error::Gpu`] if the index does not run on a GPU, and with
-/// [`Error::LengthMismatch`] for slices whose lengths do not fit, before anything is done.
+/// [`Error::LengthMismatch`] or [`Error::InvalidOption`] for slices whose lengths or addresses do not fit, before
+/// anything is done.
 impl<K: Pod, V: Pod> Index<K, V> {
     /// [`insert`](Self::insert) on device slices.
     ///
@@ -368,18 +369,23 @@ fn operands<K>(
     if let Some((_, len)) = values {
         same_length(keys.len(), len)?;
     }
-    if answers.len() < answer_words(keys.len()) {
-        return Err(Error::LengthMismatch {
-            keys: keys.len(),
-            values: answers.len() * 64,
+    let needed = answer_words(keys.len());
+    if answers.len() < needed {
+        return Err(Error::InvalidOption {
+            option: "answers",
+            found: format!("{} words", answers.len()),
+            expected: format!("at least {needed}, for {} keys", keys.len()),
         });
     }
-    if !keys.address().is_multiple_of(8) {
-        return Err(Error::InvalidOption {
-            option: "keys",
-            found: format!("a device address of {:#x}", keys.address()),
-            expected: "a multiple of 8".into(),
-        });
+    // An access that is not aligned is an error of the whole context, which the caller shares.
+    for (option, address) in [("keys", keys.address()), ("answers", answers.address())] {
+        if !address.is_multiple_of(8) {
+            return Err(Error::InvalidOption {
+                option,
+                found: format!("a device address of {address:#x}"),
+                expected: "a multiple of 8".into(),
+            });
+        }
     }
     Ok(DeviceOperands {
         keys: keys.address(),
@@ -388,3 +394,6 @@ fn operands<K>(
         len: keys.len(),
     })
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;
