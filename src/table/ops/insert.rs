@@ -12,7 +12,6 @@
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use crate::Result;
 use crate::layout::bucket::{SLOT_WORDS_BYTES, SlotAddr};
 use crate::layout::{BUSY, EMPTY, KeyClass, KeyHash, RecordWord};
 use crate::pm::Medium;
@@ -23,6 +22,7 @@ use crate::table::probe_hint::ProbeHint;
 use crate::table::record::Content;
 use crate::table::tags::TagWord;
 use crate::table::{Session, Table};
+use crate::{Error, Result};
 
 /// Empty slots that a home bucket must have to be taken before all others. What is placed so
 /// early costs nothing in the load factor: the last slots of a bucket do the balancing.
@@ -236,8 +236,7 @@ impl<M: Medium> Table<M> {
             Some(full) => {
                 full.checks += 1;
                 if full.checks > BUCKET_CHECKS_MAX && full.since.elapsed() > BUCKET_WAIT_MAX {
-                    let found = "a bucket full of no items".into();
-                    return Err(self.damaged("reserved bucket", at, found));
+                    return Err(self.clogged(reserved));
                 }
             }
             None => {
@@ -249,6 +248,29 @@ impl<M: Medium> Table<M> {
             }
         }
         Ok(())
+    }
+
+    /// Checks that the bucket of a key that equals a slot state has room for it or has it, while no operation runs.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`](crate::Error::Damaged) if not.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn check_reserved(&self, key: u64) -> Result<()> {
+        let key = key.to_le_bytes();
+        let target = self.target(&key);
+        match target.reserved {
+            Some(reserved)
+                if self.emptiest(&target, 0).is_none() && self.find(&target, &mut 0).is_none() =>
+            {
+                Err(self.clogged(reserved))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn clogged(&self, reserved: u32) -> Error {
+        let found = "a bucket full of no items".into();
+        self.damaged("reserved bucket", reserved_bucket_at(reserved), found)
     }
 
     fn emptiest(&self, target: &ProbeKey, round: u32) -> Option<(Bucket<'_>, u32)> {

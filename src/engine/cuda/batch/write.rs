@@ -8,7 +8,8 @@ use crate::engine::cuda::kernels::declarations::{REPORT, write};
 use crate::engine::cuda::stream::Operands;
 use crate::engine::cuda::table::{Exclusive, Integrity, check_damage};
 use crate::gpu::abi::{BatchView, GroupsView};
-use crate::gpu::memory::wait;
+use crate::gpu::memory::{copy_out, wait};
+use crate::layout::{BUSY, EMPTY, KeyClass};
 use crate::{Error, Result};
 
 /// A batch on its stream.
@@ -145,6 +146,31 @@ impl Exclusive<'_> {
         Ok(())
     }
 
+    /// Checks that a batch with operations that found no slot has no key whose one bucket is full of no items: no
+    /// growth would help it.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] if it has: nobody else is about to empty the bucket.
+    fn check_reserved(&self, operands: Operands) -> Result<()> {
+        if self.table.shape.key_class() != KeyClass::Word {
+            return Ok(());
+        }
+        for key in [EMPTY, BUSY] {
+            let checked = self.table.check_reserved(key);
+            if checked.is_err() {
+                let stream = &self.batch_stream.stream;
+                let mut keys = vec![0u64; operands.len as usize];
+                // SAFETY: the batch has as many keys, and nobody looks before the wait.
+                unsafe { copy_out(stream, bytemuck::cast_slice_mut(&mut keys), operands.keys)? };
+                wait(stream)?;
+                if keys.contains(&key) {
+                    return checked;
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Waits for a batch, and grows the table as long as some of its operations need that.
     pub fn end_write(&mut self, verb: Write, batch: WriteBatch) -> Result<()> {
         let ended = self.complete_write(verb, batch);
@@ -172,6 +198,7 @@ impl Exclusive<'_> {
                 self.find_records(counters.out_of_records)?;
             }
             if counters.full > 0 {
+                self.check_reserved(batch.operands)?;
                 self.grow()?;
             }
             batch.view.retry = 1;
