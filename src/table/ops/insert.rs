@@ -16,6 +16,7 @@ use crate::layout::bucket::{SLOT_WORDS_BYTES, SlotAddr};
 use crate::layout::{BUSY, EMPTY, KeyClass, KeyHash, RecordWord};
 use crate::pm::Medium;
 use crate::sync::{Ordering, fence, pause};
+use crate::table::alloc::epoch::GRACE;
 use crate::table::key::{Bucket, ProbeKey, ROUNDS, reserved_bucket_at};
 use crate::table::probe::Walk;
 use crate::table::probe_hint::ProbeHint;
@@ -88,6 +89,8 @@ struct FullBucket {
     /// When they came to be so.
     since: Instant,
     checks: u32,
+    /// The epoch when that was for long.
+    epoch: Option<u64>,
 }
 
 /// What the walk over a tentative insertion's rivals found.
@@ -235,7 +238,12 @@ impl<M: Medium> Table<M> {
         match full.as_mut().filter(|full| full.words == words) {
             Some(full) => {
                 full.checks += 1;
-                if full.checks > BUCKET_CHECKS_MAX && full.since.elapsed() > BUCKET_WAIT_MAX {
+                if full.checks <= BUCKET_CHECKS_MAX || full.since.elapsed() <= BUCKET_WAIT_MAX {
+                    return Ok(());
+                }
+                // A slow disk may hold up whoever has a slot for as long. They are pinned until they let go of it.
+                let epoch = *full.epoch.get_or_insert_with(|| self.epochs.current());
+                if self.epochs.try_advance() >= epoch + GRACE {
                     return Err(self.clogged(reserved));
                 }
             }
@@ -244,6 +252,7 @@ impl<M: Medium> Table<M> {
                     words,
                     since: Instant::now(),
                     checks: 0,
+                    epoch: None,
                 });
             }
         }

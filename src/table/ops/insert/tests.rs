@@ -113,3 +113,25 @@ fn rival_that_names_no_record_is_not_helped() {
     let found = table.find(&target, &mut 0).unwrap();
     assert!(found.addr != slot.addr && table.record_in_bounds(found.record));
 }
+
+/// Who has a slot may be held up for long, by a disk that is slow to bring a page.
+#[test]
+fn reserved_bucket_whose_slots_are_in_use_is_not_damaged() {
+    let table = new_table();
+    for slot in 0..table.shape.slots {
+        let addr = table.shape.slot_addr(reserved_bucket_at(0), slot);
+        table.medium.store(addr.state, BUSY);
+    }
+    let owner = table.pin(0);
+    let mut full = None;
+    table.check_progress(0, &mut full).unwrap();
+    let full_for_long = full.as_mut().unwrap();
+    full_for_long.since -= 2 * BUCKET_WAIT_MAX;
+    full_for_long.checks = BUCKET_CHECKS_MAX;
+    for _ in 0..10 {
+        table.check_progress(0, &mut full).unwrap();
+    }
+    drop(owner);
+    let checked = [(); 2].map(|()| table.check_progress(0, &mut full));
+    assert!(matches!(checked, [.., Err(Error::Damaged { .. })]));
+}
