@@ -37,6 +37,9 @@ const SLICE_BUCKETS: u64 = 256;
 /// Bytes of a new level that are cleared before others may checkpoint.
 const CLEARED_AT_ONCE: u64 = 1 << 20;
 
+/// Bytes that are preallocated for new levels before others may have the shrink give up.
+const PREALLOCATED_AT_ONCE: u64 = 16 << 20;
+
 /// Keys that one thread at a time copies are told apart by this many locks.
 const STRIPES: usize = if cfg!(loom) { 1 } else { 64 };
 
@@ -263,7 +266,9 @@ impl<M: Medium> Table<M> {
         // Also when `between` panics.
         let mut free = ToFree(self, Vec::new());
         let new = match self.make_levels(top, &mut free) {
-            Ok(new) => Arc::new(new),
+            Ok(Some(new)) => Arc::new(new),
+            // What is preallocated is for the growth that waits, if it is one.
+            Ok(None) => return true,
             Err(error) => {
                 tracing::debug!(%error, top, "the levels stay as they are");
                 self.give_back_preallocated();
@@ -296,9 +301,9 @@ impl<M: Medium> Table<M> {
             .unwrap_or(Shape::MAX_LEVEL)
     }
 
-    /// Makes levels with `top` as the top one, which no superblock names yet. Their ranges are in `made` as soon as
-    /// they are taken.
-    fn make_levels(&self, top: u32, made: &mut ToFree<'_, M>) -> Result<NewLevels> {
+    /// Makes levels with `top` as the top one, which no superblock names yet; `None` if others wait for the end. Their
+    /// ranges are in `made` as soon as they are taken.
+    fn make_levels(&self, top: u32, made: &mut ToFree<'_, M>) -> Result<Option<NewLevels>> {
         let bottom = top + 1 - self.shape.levels;
         let mut end = self.superblock().file_len;
         let mut levels = Vec::new();
@@ -316,10 +321,20 @@ impl<M: Medium> Table<M> {
         // What takes long is done before batches have to wait for it. Steps alone would fill a disk that has no room
         // for all of them, and the next checkpoint would find none.
         self.medium.check_room(end)?;
-        self.medium.prepare(end, Priority::Beside)?;
+        let mut prepared = self.medium.prepared();
+        while prepared < end {
+            if self.shrinking.is_hurried() {
+                return Ok(None);
+            }
+            prepared = end.min(prepared + PREALLOCATED_AT_ONCE);
+            self.medium.prepare(prepared, Priority::Beside)?;
+        }
         for &(_, len, free) in &levels {
             let Some(offset) = free else { continue };
             for at in (offset..offset + len).step_by(to_usize(CLEARED_AT_ONCE)) {
+                if self.shrinking.is_hurried() {
+                    return Ok(None);
+                }
                 let _gate = self.store_gate();
                 self.clear(at, CLEARED_AT_ONCE.min(offset + len - at));
             }
@@ -348,7 +363,7 @@ impl<M: Medium> Table<M> {
             };
             new.offsets.push(offset);
         }
-        Ok(new)
+        Ok(Some(new))
     }
 
     /// Names the new levels in place of the old ones, if all that others have changed had room there. Gives the ranges

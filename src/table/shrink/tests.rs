@@ -4,6 +4,7 @@ use crate::layout::bucket::SlotAddr;
 use crate::layout::{DATA_START, ExtentKind, PAGE, RecordWord, Shape};
 use crate::pm::sim::Simulated;
 use crate::pm::{Medium, Priority};
+use crate::sync::Ordering;
 use crate::table::Table;
 use crate::table::probe::Occupied;
 use crate::table::probe_hint::ProbeHint;
@@ -98,4 +99,36 @@ fn shrink_without_room_takes_none() {
     assert_eq!(table.levels.live().top, top);
     assert_eq!((table.medium.len(), table.medium.prepared()), (len, len));
     assert_eq!(table.free_extent_bytes().0, 0);
+}
+
+/// Whoever waits for the levels does not wait until room for new ones is made, of the end of the file or of what is
+/// free.
+#[test]
+fn shrink_that_others_wait_for_makes_no_room() {
+    let table = thinned(|key| key < 300, 1 << 24);
+    let top = table.levels.live().top;
+    for is_free in [false, true] {
+        if is_free {
+            let range = {
+                let mut superblock = table.superblock();
+                let len = 64 * PAGE;
+                let offset = table.append_extent(&mut superblock, ExtentKind::Arena, 0, len);
+                table.commit(&mut superblock);
+                (offset.unwrap(), len)
+            };
+            table.add_free(&[range]);
+        }
+        let (len, steps) = (table.medium.len(), table.medium.steps());
+        let free = table.free_extent_bytes().0;
+        table.shrinking.hurrying.fetch_add(1, Ordering::SeqCst);
+        assert!(table.shrink_levels(&|_| true));
+        table.shrinking.hurrying.fetch_sub(1, Ordering::SeqCst);
+        assert_eq!((table.medium.len(), table.medium.prepared()), (len, len));
+        assert_eq!(table.free_extent_bytes().0, free);
+        // No more than what enters the range as free again.
+        assert!(is_free || table.medium.steps() == steps);
+        assert_eq!(table.levels.live().top, top);
+    }
+    assert!(table.shrink_levels(&|_| true));
+    assert!(table.levels.live().top < top);
 }
