@@ -49,7 +49,8 @@ impl CudaEngine {
         // No page goes back to the file system between here and the attaching.
         table.set_pinned(true);
         let scanned = self.scan_pinned(table, reachable);
-        if !matches!(scanned, Ok(Some(_))) {
+        // With damage the file is refused: nobody attaches the table, and its mapping ends before the engine does.
+        if !matches!(&scanned, Ok(Some(found)) if found.damage.is_empty()) {
             self.prepared = None;
             table.set_pinned(false);
         }
@@ -206,3 +207,6 @@ fn bucket(table: &Table<Mapping>, view: &TableView, at: u64) -> (u32, u64) {
         .unwrap_or((0, view.bottom_level));
     (level, at - (at - offset) % table.shape.bucket_size)
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;
