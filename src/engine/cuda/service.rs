@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
-use super::table::{Copiers, DeviceTable, Prepared};
+use super::table::{Copiers, DeviceTable, Prepared, Told};
 use crate::engine::cpu::CpuEngine;
 use crate::gpu::device::{Device, Entered};
 use crate::pm::Mapping;
@@ -28,6 +28,8 @@ pub(super) struct Service {
     away: Mutex<()>,
     /// Damage that lookups have met, and nobody was told of yet.
     untold: Mutex<Option<Error>>,
+    /// Where that is which callers were told of, however often the device has let go of the file since.
+    told: Told,
     device: Device,
     ordinal: u32,
     options: Options,
@@ -56,6 +58,7 @@ impl Service {
             serving: RwLock::new(Serving::Nobody),
             away: Mutex::default(),
             untold: Mutex::default(),
+            told: Told::default(),
             device,
             ordinal,
             options: options.clone(),
@@ -110,7 +113,8 @@ impl Service {
         copiers: Option<Copiers>,
     ) -> Result<Serving> {
         table.set_pinned(true);
-        DeviceTable::new(&self.device, &self.options, table, prepared, copiers)
+        let told = Told::clone(&self.told);
+        DeviceTable::new(&self.device, &self.options, table, prepared, copiers, told)
             .map(|device_table| Serving::Device(Box::new(device_table)))
             .inspect_err(|_| table.set_pinned(false))
     }
@@ -190,9 +194,10 @@ impl Service {
                 // Others do so; what they leave is for later.
                 return Ok(false);
             };
-            if let Err(error @ Error::Damaged { .. }) = &compacted {
+            if let Err(error @ Error::Damaged { .. }) = compacted {
                 // The lookups that have met it have had no call to be told by.
-                *self.untold.lock() = Some(error.clone());
+                *self.untold.lock() = Some(error);
+                return Ok(is_done);
             }
             compacted.map(|()| is_done)
         };
@@ -292,7 +297,8 @@ impl Service {
     /// slices wait. Only one at a time does so: `None` if others do.
     ///
     /// # Errors
-    /// [`Error::Gpu`] if the device cannot let go; the table is then served by whoever can. Those of `work`.
+    /// [`Error::Gpu`] if the device cannot let go; the table is then served by whoever can. Those of `work`, else
+    /// [`Error::Damaged`] if lookups have met damage.
     pub(super) fn without_device(
         &self,
         table: &Table<Mapping>,
@@ -306,9 +312,13 @@ impl Service {
                 Ok(Some(handed_back)) => handed_back,
             };
             // What a callback of the caller panics with must not leave the table unattended.
-            let done = catch_unwind(AssertUnwindSafe(|| handed_back.and_then(|()| work())));
+            let done = catch_unwind(AssertUnwindSafe(work));
             self.come_back(table);
-            done.unwrap_or_else(|panic| resume_unwind(panic))
+            let done = done.unwrap_or_else(|panic| resume_unwind(panic));
+            if let (Err(damage), Err(_)) = (&handed_back, &done) {
+                *self.untold.lock() = Some(damage.clone());
+            }
+            done.and(handed_back)
         }))
     }
 

@@ -1,6 +1,10 @@
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use super::*;
 use crate::engine::device_tests::{GPU, alone};
-use crate::layout::BUSY;
+use crate::gpu::device::Device;
+use crate::gpu::memory::{DeviceMemory, copy_in, wait};
+use crate::layout::{BUSY, RecordWord};
 use crate::pm::Medium;
 use crate::table::key::reserved_bucket_at;
 use crate::{Engine, Options};
@@ -25,6 +29,54 @@ fn slices_that_kernels_cannot_use_are_refused() {
     ] {
         let refused = check(keys_at, answers_at, words).unwrap_err();
         assert!(matches!(refused, Error::InvalidOption { option, .. } if option == wrong));
+    }
+}
+
+/// The caller of a compaction is told once of a damaged slot that lookups have met, and the work is done each time.
+#[test]
+fn compaction_runs_beside_damage() {
+    let Some(_alone) = alone() else { return };
+    let device = Device::open(0).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options::new().engine(GPU).device_mirror(false);
+    let index = Index::<u64, u64>::create(dir.path().join("index"), &options).unwrap();
+    let keys: Vec<u64> = (1..3000).collect();
+    index.insert(&keys, &keys).unwrap();
+    index.remove(&keys[1..]).unwrap();
+    let target = index.table.target(bytemuck::bytes_of(&1u64));
+    let found = index.table.find(&target, &mut 0).unwrap();
+    let beyond = RecordWord::member(1, 1 << 50);
+    index.table.medium.store(found.addr.record, beyond.0);
+    // Of one damaged slot: the first time, the levels shrink, and its item comes to another.
+    for turn in 0..3 {
+        {
+            let _entered = device.enter().unwrap();
+            let stream = gpu::stream::Stream::new().unwrap();
+            let memory = DeviceMemory::new(24).unwrap();
+            let at = memory.address();
+            // SAFETY: the block is as long, and in use for longer than the calls.
+            let found = unsafe {
+                copy_in(&stream, at, bytemuck::bytes_of(&1u64)).unwrap();
+                wait(&stream).unwrap();
+                index.get_device(
+                    Stream::from_raw(std::ptr::null_mut()),
+                    DeviceSlice::from_raw(at, 1),
+                    DeviceSliceMut::from_raw(at + 8, 1),
+                    DeviceSliceMut::from_raw(at + 16, 1),
+                )
+            };
+            found.unwrap();
+        }
+        let has_run = AtomicBool::new(false);
+        let compacted = index.compact(&|_| has_run.store(true, Ordering::Relaxed));
+        match turn {
+            0 => {
+                assert!(matches!(compacted, Err(Error::Damaged { .. })));
+                assert!(has_run.load(Ordering::Relaxed));
+            }
+            1 => {}
+            _ => compacted.unwrap(),
+        }
     }
 }
 

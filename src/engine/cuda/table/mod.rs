@@ -56,6 +56,9 @@ pub struct Prepared {
     pub mirror: Option<(Mirror, Vec<(u32, u64)>)>,
 }
 
+/// The slots whose damage callers were told of.
+pub type Told = Arc<Mutex<BTreeSet<u64>>>;
+
 /// Threads that copy for a table.
 pub type Copiers = Arc<ThreadPool>;
 
@@ -71,7 +74,7 @@ pub struct DeviceTable {
     /// How much of it has been counted.
     counted: Mutex<Counters>,
     /// Where the damage is that callers were told of.
-    told: Mutex<BTreeSet<u64>>,
+    told: Told,
     /// Length from which on a batch is put in the order of the offsets it touches.
     pub ordered_from: AtomicU32,
     /// Batches launched.
@@ -106,6 +109,7 @@ impl DeviceTable {
         table: &Table<Mapping>,
         prepared: Option<Prepared>,
         copiers: Option<Copiers>,
+        told: Told,
     ) -> Result<Self> {
         let Prepared {
             kernels,
@@ -132,7 +136,7 @@ impl DeviceTable {
             readers: Readers::default(),
             lookup_counters: DeviceMemory::new(size_of::<Counters>())?,
             counted: Mutex::default(),
-            told: Mutex::default(),
+            told,
             ordered_from: AtomicU32::new(u32::MAX),
             launches: AtomicU32::new(0),
             changes: AtomicU64::new(0),
