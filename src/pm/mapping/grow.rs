@@ -184,13 +184,19 @@ impl Mapping {
         if len > self.prepared() {
             self.extend(&mut growth, align_up(len, self.file_system.unit), cores())?;
         }
+        self.sync_length(&mut growth)?;
+        self.clear(old, growth.stale.min(len));
+        self.len.store(len, Ordering::Release);
+        Ok(())
+    }
+
+    /// Makes the length of the file durable, where a superblock is as soon as it is stored: it must not name what a
+    /// power cut takes back.
+    fn sync_length(&self, growth: &mut Growth) -> Result<()> {
         if self.sharing == Sharing::Synchronous && growth.unsynced {
-            // A superblock is durable as soon as it is stored, and must not name what a power cut takes back.
             self.file.sync()?;
             growth.unsynced = false;
         }
-        self.clear(old, growth.stale.min(len));
-        self.len.store(len, Ordering::Release);
         Ok(())
     }
 
@@ -220,7 +226,8 @@ impl Mapping {
             };
             let mapped = self.prepared();
             if len <= mapped {
-                return Ok(());
+                // No batch waits for it here.
+                return self.sync_length(&mut growth);
             }
             let to = align_up(mapped + step, unit).min(len);
             self.extend(&mut growth, to, threads)?;

@@ -307,6 +307,7 @@ fn growth_that_crashed_leaves_no_bytes_behind() {
 struct Counting {
     extending: AtomicU64,
     mapping: AtomicU64,
+    syncing: AtomicU64,
 }
 
 impl Faults for Counting {
@@ -314,6 +315,7 @@ impl Faults for Counting {
         match call {
             Call::SetLen | Call::Allocate => self.extending.fetch_add(1, Ordering::Relaxed),
             Call::Map => self.mapping.fetch_add(1, Ordering::Relaxed),
+            Call::Sync => self.syncing.fetch_add(1, Ordering::Relaxed),
             _ => 0,
         };
         Ok(())
@@ -377,6 +379,27 @@ fn growth_into_preallocated_room_makes_no_call() {
                 .all(|at| mapping.load(at) == 0)
         );
     }
+}
+
+/// Where a superblock is durable at once, a longer file must be before: not while a batch waits for the growth.
+#[test]
+fn preallocated_length_is_durable_before_it_is_needed() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let calls = Arc::new(Counting::default());
+    let mut options = options(Domain::Shared);
+    options.faults = Some(calls.clone());
+    let mut mapping = Mapping::create(&dir.path().join("table"), LEN, &options).unwrap();
+    // All that the file may grow to is mapped already.
+    mapping.sharing = Sharing::Synchronous;
+    let syncs = || calls.syncing.swap(0, Ordering::Relaxed);
+    syncs();
+    let len = LEN + 3 * HUGE_PAGE;
+    mapping.prepare(len, Priority::Beside).unwrap();
+    assert_eq!(syncs(), 1);
+    mapping.grow(len).unwrap();
+    assert_eq!(syncs(), 0);
+    mapping.grow(len + HUGE_PAGE).unwrap();
+    assert_eq!(syncs(), 1);
 }
 
 /// Else it would take all that is left until it fails, and the writes of other programs fail with it.
