@@ -49,13 +49,17 @@ impl Readers {
     /// [`Error::Gpu`](crate::Error::Gpu).
     pub fn on(&self, stream: &Stream) -> Result<Arc<Mutex<Reader>>> {
         let mut readers = self.0.lock();
-        if readers.len() >= REMEMBERED_STREAMS_MAX {
-            // One that was handed out is about to be put lookups on, and is not done.
-            readers.retain(|_, reader| Arc::strong_count(reader) > 1 || !reader.lock().is_done());
-        }
-        if let Some(reader) = readers.get(&name(stream)) {
+        let name = name(stream);
+        if let Some(reader) = readers.get(&name) {
             return Ok(Arc::clone(reader));
         }
+        let are_many = readers.len() >= REMEMBERED_STREAMS_MAX;
+        readers.retain(|(_, thread), reader| {
+            // The threads of the others may be gone, and each has memory of the device.
+            let is_wanted = !are_many && (name.1.is_none() || thread.is_none());
+            // One that was handed out is about to be put lookups on, and is not done.
+            is_wanted || Arc::strong_count(reader) > 1 || !reader.lock().is_done()
+        });
         let end = Event::new()?;
         let order = OrderMemory::new()?;
         let reader = Arc::new(Mutex::new(Reader {
@@ -63,7 +67,7 @@ impl Readers {
             order,
             graphs: Graphs::default(),
         }));
-        readers.insert(name(stream), Arc::clone(&reader));
+        readers.insert(name, Arc::clone(&reader));
         Ok(reader)
     }
 

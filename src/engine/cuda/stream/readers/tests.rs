@@ -21,3 +21,24 @@ fn reader_handed_out_is_kept_until_it_is_locked() {
     assert!(readers.0.lock().len() <= REMEMBERED_STREAMS_MAX);
     assert!(Arc::ptr_eq(&readers.on(&stream).unwrap(), &handed_out));
 }
+
+#[test]
+fn readers_of_threads_that_are_gone_are_forgotten() {
+    let Ok(device) = Device::open(0) else {
+        return;
+    };
+    let _entered = device.enter().unwrap();
+    let readers = Readers::default();
+    let other = Stream::new().unwrap();
+    readers.on(&other).unwrap();
+    for _ in 0..REMEMBERED_STREAMS_MAX / 2 {
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let _entered = device.enter().unwrap();
+                let stream = Stream::of(STREAM_OF_THE_THREAD as *mut _);
+                readers.on(&stream).unwrap();
+            });
+        });
+        assert_eq!(readers.0.lock().len(), 2);
+    }
+}
