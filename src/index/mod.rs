@@ -444,6 +444,9 @@ impl<K: Pod, V: Pod> Index<K, V> {
     /// the while is seen exactly once, unless the table begins to grow meanwhile: then it may be
     /// seen twice. A resize that is under way is finished first.
     ///
+    /// It tells of no damage: an item whose slot is damaged may be left out, and checksums of values are not compared.
+    /// [`recover`](crate::recover) with [`Repair::Check`](crate::Repair::Check) finds both.
+    ///
     /// # Examples
     /// ```
     /// # let dir = tempfile::tempdir()?;
