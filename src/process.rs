@@ -34,39 +34,57 @@ extern "C" fn count_fork() {
     FORKS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Has forks counted from now on. A process that asks for its number at each verb would pay a system call.
+/// Has forks counted from now on.
 fn count_forks() {
     static ARE_COUNTED: AtomicBool = AtomicBool::new(false);
-    if !ARE_COUNTED.swap(true, Ordering::Relaxed) {
+    // Others may do so, too: then a fork counts twice.
+    if !ARE_COUNTED.load(Ordering::Acquire) {
         // SAFETY: the function lives as long as the process, and does what a child may do: it writes to its own memory.
         let refused = unsafe { libc::pthread_atfork(None, None, Some(count_fork)) };
-        if refused != 0 {
-            ARE_COUNTED.store(false, Ordering::Relaxed);
-            tracing::warn!(
-                "the system has no memory to tell children of their birth: they must not use handles of this process"
-            );
+        match refused {
+            0 => ARE_COUNTED.store(true, Ordering::Release),
+            _ => tracing::warn!(
+                "no memory to tell children of their birth: they must not use handles of this process"
+            ),
         }
     }
 }
 
 /// The process that has opened something.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Opener(u32);
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Opener {
+    pid: u32,
+    forks: u32,
+}
 
 impl Opener {
     /// The process that calls.
     pub(crate) fn this() -> Self {
         count_forks();
-        Self(FORKS.load(Ordering::Relaxed))
+        Self {
+            pid: std::process::id(),
+            forks: FORKS.load(Ordering::Relaxed),
+        }
     }
 
     /// Refuses what would disturb it in a child that it has forked.
     ///
     /// # Errors
     /// [`Error::Forked`].
-    #[inline]
     pub(crate) fn check(self, path: &Path) -> Result<()> {
-        match self.is_here() {
+        Self::refuse_unless(self.is_here(), path)
+    }
+
+    /// As [`check`](Self::check), for verbs: without a system call, and not of children of whose birth the system does not
+    /// tell (`clone` without `fork`).
+    #[inline]
+    fn check_forks(self, path: &Path) -> Result<()> {
+        Self::refuse_unless(self.forks == FORKS.load(Ordering::Relaxed), path)
+    }
+
+    #[inline]
+    fn refuse_unless(is_here: bool, path: &Path) -> Result<()> {
+        match is_here {
             true => Ok(()),
             false => Err(Error::Forked {
                 path: path.to_path_buf(),
@@ -75,9 +93,8 @@ impl Opener {
     }
 
     /// Whether this process is the one, not a child that it has forked.
-    #[inline]
     pub(crate) fn is_here(self) -> bool {
-        self.0 == FORKS.load(Ordering::Relaxed)
+        self.forks == FORKS.load(Ordering::Relaxed) && self.pid == std::process::id()
     }
 }
 
@@ -102,7 +119,7 @@ impl<T> Own<T> {
     /// [`Error::Forked`] in a child of the process that made it.
     #[inline]
     pub(crate) fn here(&self, path: &Path) -> Result<&T> {
-        self.opener.check(path)?;
+        self.opener.check_forks(path)?;
         Ok(&self.value)
     }
 

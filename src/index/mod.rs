@@ -59,7 +59,8 @@ pub use stats::Stats;
 /// in two cases. Either the batch lies in device memory, or it has 16,384 keys or more on the CPU
 /// engine, whose threads share it then.
 ///
-/// In a child that the process forks, verbs return [`Error::Forked`]: the file is the parent's.
+/// In a child that the process forks, verbs return [`Error::Forked`]: the file is the parent's. Those that cannot fail must
+/// not be called there.
 ///
 /// The structure is that of GPHash (USENIX ATC 2025) §3: levels of buckets with several slots,
 /// several hash locations, buckets of lower levels shared by those above.
@@ -507,7 +508,8 @@ impl<K: Pod, V: Pod> Index<K, V> {
     /// [`Error::NoSpace`] and [`Error::Io`]; the last checkpoint stands, and a further `sync` may
     /// try again.
     pub fn sync(&self) -> Result<()> {
-        self.backend()?.sync(&self.table)
+        self.table.opener().check(self.table.path())?;
+        self.backend.sync(&self.table)
     }
 
     /// Gives room back that the index does not need any more: to the file system, and to records of any size.
@@ -538,7 +540,8 @@ impl<K: Pod, V: Pod> Index<K, V> {
     /// # Errors
     /// As [`sync`](Self::sync): what has moved is free with the next one.
     pub fn compact(&self, progress: &(dyn Fn(Progress) + Sync)) -> Result<()> {
-        self.backend()?.compact(&self.table, progress)
+        self.table.opener().check(self.table.path())?;
+        self.backend.compact(&self.table, progress)
     }
 
     /// What the file says of itself: kind of the keys, columns of a value, version, bytes of the user.

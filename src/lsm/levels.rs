@@ -8,7 +8,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 
 use super::cache::{FileCache, FileKind};
-use super::compaction::{Job, Plan, STALL_RUNS_MIN, compact_due, cuts};
+use super::compaction::{Job, Plan, STALL_RUNS_MIN, compact_due, cuts, has_slice_to_read_less};
 use super::sst;
 use super::sst::{Sst, Writer, is_next};
 use super::stats::Counts;
@@ -27,7 +27,7 @@ use crate::{Error, Result};
 const STALL_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// After so many reads of files of level 0 for ranges it is looked whether they are worth a compaction.
-const SEEKS_TOLD: u64 = 1 << 12;
+const SEEKS_ASKED: u64 = 1 << 12;
 
 /// What all threads of a spill share.
 pub struct Levels {
@@ -231,7 +231,7 @@ impl Levels {
             seeks += count;
         }
         let before = self.seeks.fetch_add(seeks, Ordering::Relaxed);
-        if is_next(before, before + seeks, SEEKS_TOLD) {
+        if is_next(before, before + seeks, SEEKS_ASKED) && has_slice_to_read_less(version) {
             self.wake();
         }
     }

@@ -41,7 +41,7 @@ thread_local! {
 
 impl TimedPath {
     /// One in so many calls of a thread is timed.
-    pub const fn sample_interval(self) -> u32 {
+    const fn sample_interval(self) -> u32 {
         match self {
             Self::Get => GET_SAMPLE_INTERVAL,
             Self::MultiGet | Self::RangePage | Self::SingleChange => SHORT_SAMPLE_INTERVAL,

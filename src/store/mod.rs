@@ -121,7 +121,8 @@ use crate::{Error, Result};
 /// of the disk, the process or the machine may still stop so early that the next opening finds the
 /// change made.
 ///
-/// In a child that the process forks, verbs return [`Error::Forked`]: the store is the parent's.
+/// In a child that the process forks, verbs return [`Error::Forked`]: the store is the parent's. Those that cannot fail must
+/// not be called there.
 ///
 /// Dropping a store closes it as well as it can; only [`close`](Self::close) can report an error. What borrows
 /// the store is gone by then, and what [shares](Self::snapshot_owned) it keeps it open.
@@ -179,7 +180,7 @@ impl Store {
     #[inline]
     fn here(&self) -> Result<&Arc<Partitions>> {
         let path = self.state().store_dir.path();
-        self.partitions.opener().check(path)?;
+        self.partitions.here(path)?;
         Ok(self.partitions())
     }
 

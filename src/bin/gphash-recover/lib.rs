@@ -110,7 +110,7 @@ pub fn run(arguments: &Arguments, stdout: &mut dyn Write, stderr: &mut dyn Write
                 }
             }
             if let Some(trouble) = outcome.trouble() {
-                output.complain(trouble);
+                output.complain(format_args!("{}: {trouble}", file.display()));
             }
         }
     }

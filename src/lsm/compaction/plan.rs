@@ -76,7 +76,9 @@ impl Plan {
                     .find_map(|&(_, level)| self.deeper(version, level))
             })
             .or_else(|| self.dead(version, hurried).filter(|_| !newest))
-            .or_else(|| self.worn(version).filter(|_| !newest))?;
+            .or_else(|| self.worn(version).filter(|_| !newest))
+            // Readers wait for nothing that is due.
+            .or_else(|| self.read_often(version))?;
         self.busy.extend(job.numbers());
         Some(job)
     }
@@ -86,6 +88,13 @@ impl Plan {
         let below = slice.below(version).to_vec();
         let inputs = slice.runs.iter().cloned().chain([below]);
         self.free(Job::new(version, 1, inputs))
+    }
+
+    /// A slice that ranges have read often.
+    fn read_often(&self, version: &Arc<LsmVersion>) -> Option<Job> {
+        let slices = Slice::all(version);
+        let mut often = slices.iter().filter(|slice| slice.is_read_often(version));
+        often.find_map(|slice| self.slice(version, slice))
     }
 
     /// Whether a slice can be compacted, now or once its files are free.

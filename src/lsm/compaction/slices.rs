@@ -25,6 +25,9 @@ const RUNS_MAX: usize = 20;
 /// that time where the files are in memory, less than that on a disk.
 const SEEK_BYTES: u64 = 2 << 10;
 
+/// How many times more than what was added may be written anew because ranges read it.
+const READ_SHARE: u64 = 16;
+
 /// How many times the bytes of the files are apart, if most are.
 const APART_MIN: u64 = 4;
 
@@ -85,15 +88,16 @@ impl Slice {
         let above: u64 = self.runs.iter().flatten().map(entries).sum();
         let below: u64 = self.below(version).iter().map(entries).sum();
         let is_worth_it = above >= below || self.is_apart() || self.runs.len() >= RUNS_MAX;
-        self.runs.len() >= RUNS_MIN && is_worth_it || self.is_read_often(version)
+        self.runs.len() >= RUNS_MIN && is_worth_it
     }
 
-    /// Whether ranges have lost so much time by its runs that it should be compacted. So it takes no more than a few times
-    /// what they have lost, whatever comes. LevelDB counts seeks of a file for that.
-    fn is_read_often(&self, version: &LsmVersion) -> bool {
+    /// Whether ranges have lost so much time by its runs that it should be compacted. So that takes no more than a few times
+    /// what they have lost, and writes no more than so many times what was added. LevelDB counts seeks of a file for that.
+    pub fn is_read_often(&self, version: &LsmVersion) -> bool {
         let seeks: u64 = self.runs.iter().flatten().map(|sst| sst.seeks()).sum();
         let below: u64 = self.below(version).iter().map(|sst| sst.len()).sum();
-        seeks.saturating_mul(SEEK_BYTES) >= self.bytes() + below
+        let above = self.bytes();
+        seeks.saturating_mul(SEEK_BYTES) >= above + below && READ_SHARE * above >= below
     }
 
     /// Whether most of what was added lies in value files: to write the rest anew costs little beside that, and ranges
@@ -106,6 +110,12 @@ impl Slice {
         let apart: u64 = self.runs.iter().flatten().map(values).sum();
         apart >= APART_MIN * self.bytes()
     }
+}
+
+/// Whether there is a slice that is [read often](Slice::is_read_often).
+pub fn has_slice_to_read_less(version: &LsmVersion) -> bool {
+    let slices = Slice::all(version);
+    slices.iter().any(|slice| slice.is_read_often(version))
 }
 
 /// Keys at which additions are cut so that their files make slices, each of which has about as much of level 1: those

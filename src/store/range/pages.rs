@@ -2,11 +2,13 @@
 //! changes of the transaction that asks, and of each partition old versions that the snapshot sees, the table, and
 //! the sorted files.
 
+use std::cell::Cell;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Bound;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::vec;
 
 use rayon::iter::Either;
@@ -33,6 +35,18 @@ const SPARE_ITEMS: usize = 4;
 
 /// Items that are read at first.
 pub const PAGE_ITEMS_INITIAL: usize = 32;
+
+/// One in so many pages of a thread is counted where it was read: files are shared by all who read.
+const COUNTED_PAGES: u32 = 8;
+
+/// Whether a page of this thread is counted. Threads begin at different pages, so that those which read few count, too.
+fn is_counted() -> bool {
+    static THREADS: AtomicU32 = AtomicU32::new(0);
+    thread_local! {
+        static PAGES: Cell<u32> = Cell::new(THREADS.fetch_add(1, Relaxed));
+    }
+    PAGES.replace(PAGES.get().wrapping_add(1)) % COUNTED_PAGES == 0
+}
 
 /// What a transaction has written: values, which iterators over it share, or deletions.
 pub type Writes = BTreeMap<Vec<u8>, Option<Arc<Vec<u8>>>>;
@@ -177,22 +191,21 @@ impl<'s> Pages<'s> {
         let started = TimedPath::RangePage.start();
         let read = self.read(end);
         self.store.metrics().finish(TimedPath::RangePage, started);
-        if started.is_some() {
+        if is_counted() {
             self.add_seeks(end);
         }
         read
     }
 
-    /// Counts the page that was read, for all that were not timed since the last one that was.
+    /// Counts the page that was read, for all that are not counted.
     fn add_seeks(&self, end: End) {
         let page = match end {
             End::Front => &self.front_page,
             End::Back => &self.back_page,
         };
         if let Some((key, _)) = page.as_slice().first() {
-            let count = u64::from(TimedPath::RangePage.sample_interval());
             self.states()
-                .for_each(|state| state.tiers.spill.add_seeks(key, count));
+                .for_each(|state| state.tiers.spill.add_seeks(key, COUNTED_PAGES.into()));
         }
     }
 
