@@ -192,6 +192,24 @@ impl Store {
         Keys::new(self.pages_of(range))
     }
 
+    /// Whether no key has a value. It looks for the first key, in the time of [`first`](Self::first).
+    ///
+    /// # Examples
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let store = gphash::store::Store::open(dir.path(), &Default::default())?;
+    /// assert!(store.is_empty()?);
+    /// store.put("ada", "")?;
+    /// assert!(!store.is_empty()?);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`range`](Self::range).
+    pub fn is_empty(&self) -> Result<bool> {
+        Ok(self.keys(..).next().transpose()?.is_none())
+    }
+
     /// The item of the first key in ascending order, or `None` if there is none. The first call after an
     /// opening makes the ordered view, as [`range`](Self::range) does; one then takes time proportional to
     /// log *n*.

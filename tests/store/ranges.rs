@@ -53,6 +53,7 @@ fn all_items_need_the_ordered_view() {
     let store = Store::open(folder.path(), &crate::partitioned().ordered(false)).unwrap();
     store.put("key", "value").unwrap();
     assert!(matches!(store.first(), Err(Error::Unordered)));
+    assert!(matches!(store.is_empty(), Err(Error::Unordered)));
     assert!(matches!(store.last(), Err(Error::Unordered)));
     assert!(matches!(store.iter().next(), Some(Err(Error::Unordered))));
 }

@@ -150,6 +150,7 @@ fn eviction_keeps_every_item_readable() {
             assert!(snapshot.multi_get(&keys).unwrap() == expected);
             let own = |(key, value): (&Vec<u8>, &Vec<u8>)| (key.clone(), value.clone());
             assert!(store.first().unwrap() == model.first_key_value().map(own));
+            assert_eq!(store.is_empty().unwrap(), model.is_empty());
             assert!(store.last().unwrap() == model.last_key_value().map(own));
             assert_eq!(store.verify(&|_| {}).state, ReportState::Clean);
         };
