@@ -8,7 +8,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 
 use super::cache::{FileCache, FileKind};
-use super::compaction::{Job, Plan, STALL_RUNS_MIN, compact_due, cuts, has_slice_to_read_less};
+use super::compaction::{Job, Plan, STALL_RUNS_MIN, compact_due, cuts, has_slice_read_often};
 use super::sst;
 use super::sst::{Sst, Writer, is_next};
 use super::stats::Counts;
@@ -231,7 +231,7 @@ impl Levels {
             seeks += count;
         }
         let before = self.seeks.fetch_add(seeks, Ordering::Relaxed);
-        if is_next(before, before + seeks, SEEKS_ASKED) && has_slice_to_read_less(version) {
+        if is_next(before, before + seeks, SEEKS_ASKED) && has_slice_read_often(version) {
             self.wake();
         }
     }

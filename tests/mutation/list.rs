@@ -1563,7 +1563,7 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "compaction is not told of ranges that were read",
         file: "src/lsm/levels.rs",
-        find: "        if is_next(before, before + seeks, SEEKS_ASKED) && has_slice_to_read_less(version) {\n",
+        find: "        if is_next(before, before + seeks, SEEKS_ASKED) && has_slice_read_often(version) {\n",
         replacement: "        if before > before + seeks {\n",
         suite: Suite::Store("spill::ranges"),
     },

@@ -12,5 +12,5 @@ mod worker;
 pub use gpu::GpuCompaction;
 pub use job::Job;
 pub use plan::{Plan, STALL_RUNS_MIN};
-pub use slices::{cuts, has_slice_to_read_less};
+pub use slices::{cuts, has_slice_read_often};
 pub use worker::{Workers, compact_due};

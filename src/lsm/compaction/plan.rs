@@ -77,7 +77,7 @@ impl Plan {
             })
             .or_else(|| self.dead(version, hurried).filter(|_| !newest))
             .or_else(|| self.worn(version).filter(|_| !newest))
-            // Readers wait for nothing that is due.
+            // Nobody waits for it.
             .or_else(|| self.read_often(version))?;
         self.busy.extend(job.numbers());
         Some(job)

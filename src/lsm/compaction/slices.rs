@@ -113,7 +113,7 @@ impl Slice {
 }
 
 /// Whether there is a slice that is [read often](Slice::is_read_often).
-pub fn has_slice_to_read_less(version: &LsmVersion) -> bool {
+pub fn has_slice_read_often(version: &LsmVersion) -> bool {
     let slices = Slice::all(version);
     slices.iter().any(|slice| slice.is_read_often(version))
 }

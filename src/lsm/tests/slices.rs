@@ -163,7 +163,7 @@ fn runs_that_ranges_read_often_are_compacted() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let spill = open(dir.path(), None, large_level_1()).unwrap();
     let mut model = Model::new();
-    for (sequence, count) in [3000, 3000, 3000, 3000, 200, 200].into_iter().enumerate() {
+    for (sequence, count) in [3000, 3000, 3000, 3000, 500, 500].into_iter().enumerate() {
         let changes = changes(&mut rng, sequence as u64, count);
         add_cut(&spill, &changes);
         model.extend(changes);
@@ -184,8 +184,13 @@ fn runs_that_ranges_read_often_are_compacted() {
     while spill.compact().unwrap() {}
     assert!(spill.version().newest().is_empty(), "{:?}", spill.stats());
     // What is new was not read yet.
-    add_cut(&spill, &changes(&mut rng, 7, 200));
+    add_cut(&spill, &changes(&mut rng, 7, 100));
     assert!(!spill.compact().unwrap());
+    read(all);
+    assert!(
+        !spill.compact().unwrap(),
+        "for a hundred items all would be written anew"
+    );
 }
 
 /// A damaged file keeps what has its keys from being compacted, and nothing else.
