@@ -506,10 +506,12 @@ impl<K: Pod, V: Pod> Index<K, V> {
     ///
     /// # Errors
     /// [`Error::NoSpace`] and [`Error::Io`]; the last checkpoint stands, and a further `sync` may
-    /// try again.
+    /// try again. But [`Error::Damaged`] tells once of what a resize or lookups on device slices have met: the
+    /// version is published all the same.
     pub fn sync(&self) -> Result<()> {
         self.table.opener().check(self.table.path())?;
-        self.backend.sync(&self.table)
+        self.backend.sync(&self.table)?;
+        self.table.tell_staying()
     }
 
     /// Gives room back that the index does not need any more: to the file system, and to records of any size.
@@ -653,7 +655,7 @@ impl<K: Pod, V: Pod> Index<K, V> {
     ///
     /// # Errors
     /// As [`sync`](Self::sync); the file is then as after a crash, and the next open recovers it. But
-    /// [`Error::Damaged`] is what lookups on device slices have met: the file is cleanly closed all the same.
+    /// [`Error::Damaged`] is what a resize or lookups on device slices have met: the file is cleanly closed all the same.
     pub fn close(mut self) -> Result<()> {
         self.shut()
     }
@@ -679,8 +681,8 @@ impl<K: Pod, V: Pod> Index<K, V> {
         }
         self.table.begin_last_version();
         self.table.close()?;
-        // Lookups may have met damage, of which nobody was told.
-        detached
+        // Lookups or a resize may have met damage, of which nobody was told.
+        detached.and_then(|()| self.table.tell_staying())
     }
 }
 

@@ -64,6 +64,10 @@ pub(crate) struct Maintenance {
     pub(crate) longest_pause: AtomicU64,
     /// Levels added since the file was opened.
     pub(crate) resizes: AtomicU64,
+    /// The bottom level is emptied but for a damaged slot, and stays until the file is opened anew.
+    pub(crate) stays: AtomicBool,
+    /// Offset of that slot, of which nobody was told yet; else 0.
+    pub(crate) untold: AtomicU64,
     pub(crate) idle: IdleCompaction,
 }
 
@@ -76,6 +80,8 @@ impl Default for Maintenance {
             longest_batch: AtomicU64::default(),
             longest_pause: AtomicU64::default(),
             resizes: AtomicU64::default(),
+            stays: AtomicBool::default(),
+            untold: AtomicU64::default(),
             idle: IdleCompaction::default(),
         }
     }
@@ -134,7 +140,7 @@ impl<M: Medium> Table<M> {
         let levels = self.levels.live();
         let (begins, _) = self.level_times();
         let coming = self.len() >= begins && levels.top < Shape::MAX_LEVEL;
-        (coming && !levels.draining(self.shape.levels)).then_some(levels.top + 1)
+        (coming && !self.is_draining(levels)).then_some(levels.top + 1)
     }
 
     /// How many items there are when room for a further level begins to be made, and when all of it

@@ -22,13 +22,13 @@ use super::key::{Bucket, ProbeKey};
 use super::levels::Levels;
 use super::recovery::Progress;
 use super::tags::Tags;
-use crate::Result;
 use crate::layout::bucket::SlotAddr;
 use crate::layout::{BUSY, EMPTY, ExtentEntry, ExtentKind, KeyClass, RecordWord, Shape};
 use crate::pm::Medium;
 use crate::sync::{MutexGuard, Ordering, pause, thread_number};
 use crate::table::alloc::epoch::GRACE;
 use crate::width::to_usize;
+use crate::{Error, Result};
 
 /// Epochs from publishing a top level to emptying the bottom one.
 const DRAIN_AFTER_EPOCHS: u64 = GRACE + 1;
@@ -168,7 +168,7 @@ impl<M: Medium> Table<M> {
         if resize.by_engine || self.step(&mut resize).is_err() {
             return false;
         }
-        self.levels.live().draining(self.shape.levels) || !resize.retired.is_empty()
+        self.is_draining(self.levels.live()) || !resize.retired.is_empty()
     }
 
     /// Drives a resize under way to its end. The caller is not pinned.
@@ -187,8 +187,8 @@ impl<M: Medium> Table<M> {
             if resize.by_engine {
                 return Ok(());
             }
-            if !self.levels.live().draining(self.shape.levels) && resize.retired.is_empty() {
-                return Ok(());
+            if !self.is_draining(self.levels.live()) && resize.retired.is_empty() {
+                return resize.damaged.map_or(Ok(()), |at| Err(self.staying(at)));
             }
             self.step(&mut resize)?;
             progress(Progress {
@@ -214,7 +214,7 @@ impl<M: Medium> Table<M> {
         self.reclaim_levels(resize, epoch);
         let levels = self.levels.live();
         if resize.by_engine
-            || !levels.draining(self.shape.levels)
+            || !self.is_draining(levels)
             || epoch < resize.since + DRAIN_AFTER_EPOCHS
         {
             return Ok(());
@@ -236,11 +236,35 @@ impl<M: Medium> Table<M> {
         self.medium.fence();
         if end == buckets {
             if let Some(at) = resize.damaged {
-                return Err(self.damaged("slot", at, "a record word that nothing leaves".into()));
+                tracing::warn!(at, "a level stays for a damaged slot");
+                self.maintenance.stays.store(true, Ordering::Relaxed);
+                self.maintenance.untold.store(at, Ordering::Relaxed);
+                return Err(self.staying(at));
             }
             self.drop_bottom(resize, levels);
         }
         Ok(())
+    }
+
+    /// Whether `levels` has some to empty: not one that stays.
+    #[inline]
+    pub(crate) fn is_draining(&self, levels: Levels) -> bool {
+        levels.draining(self.shape.levels) && !self.maintenance.stays.load(Ordering::Relaxed)
+    }
+
+    /// Tells once of the damaged slot for which a level stays.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`].
+    pub(crate) fn tell_staying(&self) -> Result<()> {
+        match self.maintenance.untold.swap(0, Ordering::Relaxed) {
+            0 => Ok(()),
+            at => Err(self.staying(at)),
+        }
+    }
+
+    fn staying(&self, at: u64) -> Error {
+        self.damaged("slot", at, "a record word that nothing leaves".into())
     }
 
     /// Prefetches the buckets that the items of a bucket go to when it is soon emptied.
@@ -379,6 +403,7 @@ impl<M: Medium> Table<M> {
         let mut resize = self.resize();
         resize.by_engine = by_engine;
         (resize.cursor, resize.damaged) = (0, None);
+        self.maintenance.stays.store(false, Ordering::Relaxed);
     }
 
     /// Takes the bottom one of `levels` out of the table, which an engine has emptied and no one

@@ -120,7 +120,7 @@ impl<M: Medium> Table<M> {
         if is_short {
             add(need.bytes);
         }
-        let is_draining = top > levels.top || levels.draining(self.shape.levels);
+        let is_draining = top > levels.top || self.is_draining(levels);
         let drained: u64 = match is_draining {
             true => (levels.bottom..=top)
                 .map(|level| self.shape.level_len(level) / PAGE)

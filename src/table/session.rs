@@ -158,7 +158,7 @@ impl<'t, M: Medium> Session<'t, M> {
     /// part in a resize that is under way.
     pub fn unpin_briefly(&mut self) {
         self.unpin();
-        if self.table.levels.live().draining(self.table.shape.levels) {
+        if self.table.is_draining(self.table.levels.live()) {
             self.table
                 .maintenance
                 .holding_up("emptying a slice", || self.table.drain_slice());

@@ -2,7 +2,6 @@ use std::ops::Range;
 use std::path::Path;
 
 use super::*;
-use crate::Error;
 use crate::layout::DATA_START;
 use crate::pm::sim::Simulated;
 use crate::table::Session;
@@ -87,6 +86,14 @@ fn level_with_a_damaged_slot_stays() {
         assert_eq!(table.levels.live().bottom, levels.bottom);
         assert_eq!(table.medium.load(addr.record), flipped);
     }
+    // Nothing is under way any more: no slice is emptied.
+    let steps = table.medium.steps();
+    assert!(!table.drain_between_batches());
+    table.drain_slice();
+    assert_eq!(table.medium.steps(), steps);
+    assert!(!table.is_draining(table.levels.live()));
+    assert!(matches!(table.tell_staying(), Err(Error::Damaged { at, .. }) if at == addr.state));
+    table.tell_staying().unwrap();
     // All others have moved, and the table goes on.
     for other in (1..1500).filter(|&other| other != key) {
         assert!(!bottom.contains(&find(other).unwrap().addr.state));
