@@ -4,7 +4,7 @@
 //! wait for. What must not happen beside a lookup waits here for all of them.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::thread::ThreadId;
 
 use parking_lot::Mutex;
@@ -29,6 +29,10 @@ type StreamName = (usize, Option<ThreadId>);
 /// `CU_STREAM_PER_THREAD`.
 const STREAM_OF_THE_THREAD: usize = 2;
 
+thread_local! {
+    static ALIVE: Arc<()> = Arc::default();
+}
+
 fn name(stream: &Stream) -> StreamName {
     let handle = stream.handle() as usize;
     let is_of_thread = handle == STREAM_OF_THE_THREAD;
@@ -40,6 +44,8 @@ pub struct Reader {
     end: Event,
     order: OrderMemory,
     graphs: Graphs,
+    /// Of a stream that each thread has: what goes with the thread.
+    thread: Option<Weak<()>>,
 }
 
 impl Readers {
@@ -54,11 +60,12 @@ impl Readers {
             return Ok(Arc::clone(reader));
         }
         let are_many = readers.len() >= REMEMBERED_STREAMS_MAX;
-        readers.retain(|(_, thread), reader| {
-            // The threads of the others may be gone, and each has memory of the device.
-            let is_wanted = !are_many && (name.1.is_none() || thread.is_none());
+        readers.retain(|_, reader| {
             // One that was handed out is about to be put lookups on, and is not done.
-            is_wanted || Arc::strong_count(reader) > 1 || !reader.lock().is_done()
+            Arc::strong_count(reader) > 1 || {
+                let reader = reader.lock();
+                !(are_many || reader.is_orphaned()) || !reader.is_done()
+            }
         });
         let end = Event::new()?;
         let order = OrderMemory::new()?;
@@ -66,6 +73,7 @@ impl Readers {
             end,
             order,
             graphs: Graphs::default(),
+            thread: name.1.map(|_| ALIVE.with(Arc::downgrade)),
         }));
         readers.insert(name, Arc::clone(&reader));
         Ok(reader)
@@ -108,6 +116,12 @@ impl Reader {
     /// [`Error::Gpu`](crate::Error::Gpu).
     pub fn issued(&mut self, stream: &Stream) -> Result<()> {
         Ok(self.end.record(stream)?)
+    }
+
+    /// Whether the thread is gone whose stream it is. Each has memory of the device.
+    fn is_orphaned(&self) -> bool {
+        let thread = self.thread.as_ref();
+        thread.is_some_and(|thread| thread.strong_count() == 0)
     }
 
     fn is_done(&self) -> bool {

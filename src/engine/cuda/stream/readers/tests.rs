@@ -23,22 +23,25 @@ fn reader_handed_out_is_kept_until_it_is_locked() {
 }
 
 #[test]
-fn readers_of_threads_that_are_gone_are_forgotten() {
+fn only_readers_of_threads_that_are_gone_are_forgotten() {
     let Ok(device) = Device::open(0) else {
         return;
     };
     let _entered = device.enter().unwrap();
     let readers = Readers::default();
-    let other = Stream::new().unwrap();
-    readers.on(&other).unwrap();
+    let of_thread = || readers.on(&Stream::of(STREAM_OF_THE_THREAD as *mut _));
+    readers.on(&Stream::new().unwrap()).unwrap();
+    let own = Arc::downgrade(&of_thread().unwrap());
     for _ in 0..REMEMBERED_STREAMS_MAX / 2 {
         std::thread::scope(|scope| {
-            scope.spawn(|| {
+            let gone = scope.spawn(|| {
                 let _entered = device.enter().unwrap();
-                let stream = Stream::of(STREAM_OF_THE_THREAD as *mut _);
-                readers.on(&stream).unwrap();
+                of_thread().unwrap();
             });
+            // Else what goes with the thread may be there for a moment more.
+            gone.join().unwrap();
         });
-        assert_eq!(readers.0.lock().len(), 2);
+        assert_eq!(readers.0.lock().len(), 3);
+        assert!(own.strong_count() > 0, "of a thread that is here");
     }
 }
