@@ -32,6 +32,18 @@ pub enum Priority {
     WaitedFor,
     /// What batches beside it do not need.
     Beside,
+    /// As much, for a step before others.
+    Step,
+}
+
+impl Priority {
+    /// That of a step beside batches.
+    pub fn of_step(is_last: bool) -> Self {
+        match is_last {
+            true => Self::Beside,
+            false => Self::Step,
+        }
+    }
 }
 
 /// The one door through which the index reaches its file.

@@ -231,7 +231,7 @@ impl<M: Medium> Table<M> {
                 let to = room
                     .all
                     .min(self.medium.prepared() + PREALLOCATE_STEP_BYTES);
-                self.prepare(to, &room, Priority::Beside)
+                self.prepare(to, &room, Priority::of_step(to == room.all))
             }
             _ => false,
         }

@@ -327,7 +327,8 @@ impl<M: Medium> Table<M> {
                 return Ok(None);
             }
             prepared = end.min(prepared + PREALLOCATED_AT_ONCE);
-            self.medium.prepare(prepared, Priority::Beside)?;
+            let priority = Priority::of_step(prepared == end);
+            self.medium.prepare(prepared, priority)?;
         }
         for &(_, len, free) in &levels {
             let Some(offset) = free else { continue };

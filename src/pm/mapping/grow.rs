@@ -211,7 +211,7 @@ impl Mapping {
         let threads = match priority {
             Priority::WaitedFor => cores(),
             // The batches that run beside it need the other cores.
-            Priority::Beside => (cores() / 4).max(1),
+            Priority::Beside | Priority::Step => (cores() / 4).max(1),
         };
         let step = PREALLOCATE_STEP_BYTES * threads as u64;
         loop {
@@ -226,8 +226,11 @@ impl Mapping {
             };
             let mapped = self.prepared();
             if len <= mapped {
-                // No batch waits for it here.
-                return self.sync_length(&mut growth);
+                // Once, and while no batch waits: else the growth does it that comes first.
+                return match priority {
+                    Priority::Beside => self.sync_length(&mut growth),
+                    Priority::Step | Priority::WaitedFor => Ok(()),
+                };
             }
             let to = align_up(mapped + step, unit).min(len);
             self.extend(&mut growth, to, threads)?;

@@ -394,8 +394,14 @@ fn preallocated_length_is_durable_before_it_is_needed() {
     let syncs = || calls.syncing.swap(0, Ordering::Relaxed);
     syncs();
     let len = LEN + 3 * HUGE_PAGE;
-    mapping.prepare(len, Priority::Beside).unwrap();
-    assert_eq!(syncs(), 1);
+    for (len, priority, expected) in [
+        (LEN + HUGE_PAGE, Priority::WaitedFor, 0),
+        (LEN + 2 * HUGE_PAGE, Priority::Step, 0),
+        (len, Priority::Beside, 1),
+    ] {
+        mapping.prepare(len, priority).unwrap();
+        assert_eq!(syncs(), expected, "{priority:?}");
+    }
     mapping.grow(len).unwrap();
     assert_eq!(syncs(), 0);
     mapping.grow(len + HUGE_PAGE).unwrap();
