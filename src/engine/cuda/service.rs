@@ -314,11 +314,11 @@ impl Service {
             // What a callback of the caller panics with must not leave the table unattended.
             let done = catch_unwind(AssertUnwindSafe(work));
             self.come_back(table);
-            let done = done.unwrap_or_else(|panic| resume_unwind(panic));
-            if let (Err(damage), Err(_)) = (&handed_back, &done) {
+            if let (Err(damage), Err(_) | Ok(Err(_))) = (&handed_back, &done) {
                 *self.untold.lock() = Some(damage.clone());
             }
-            done.and(handed_back)
+            done.unwrap_or_else(|panic| resume_unwind(panic))
+                .and(handed_back)
         }))
     }
 

@@ -1,3 +1,5 @@
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
@@ -32,14 +34,10 @@ fn slices_that_kernels_cannot_use_are_refused() {
     }
 }
 
-/// The caller of a compaction is told once of a damaged slot that lookups have met, and the work is done each time.
-#[test]
-fn compaction_runs_beside_damage() {
-    let Some(_alone) = alone() else { return };
-    let device = Device::open(0).unwrap();
-    let dir = tempfile::tempdir().unwrap();
+/// An index whose key 1 has a damaged slot.
+fn with_damage(dir: &Path) -> Index<u64, u64> {
     let options = Options::new().engine(GPU).device_mirror(false);
-    let index = Index::<u64, u64>::create(dir.path().join("index"), &options).unwrap();
+    let index = Index::<u64, u64>::create(dir.join("index"), &options).unwrap();
     let keys: Vec<u64> = (1..3000).collect();
     index.insert(&keys, &keys).unwrap();
     index.remove(&keys[1..]).unwrap();
@@ -47,26 +45,52 @@ fn compaction_runs_beside_damage() {
     let found = index.table.find(&target, &mut 0).unwrap();
     let beyond = RecordWord::member(1, 1 << 50);
     index.table.medium.store(found.addr.record, beyond.0);
+    index
+}
+
+/// Looks key 1 up on the device, which tells nobody what it meets.
+fn lookup(index: &Index<u64, u64>, device: &Device) {
+    let _entered = device.enter().unwrap();
+    let stream = gpu::stream::Stream::new().unwrap();
+    let memory = DeviceMemory::new(24).unwrap();
+    let at = memory.address();
+    // SAFETY: the block is as long, and in use for longer than the calls.
+    let found = unsafe {
+        copy_in(&stream, at, bytemuck::bytes_of(&1u64)).unwrap();
+        wait(&stream).unwrap();
+        index.get_device(
+            Stream::from_raw(std::ptr::null_mut()),
+            DeviceSlice::from_raw(at, 1),
+            DeviceSliceMut::from_raw(at + 8, 1),
+            DeviceSliceMut::from_raw(at + 16, 1),
+        )
+    };
+    found.unwrap();
+}
+
+#[test]
+fn damage_is_told_after_a_callback_that_panics() {
+    let Some(_alone) = alone() else { return };
+    let device = Device::open(0).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let index = with_damage(dir.path());
+    lookup(&index, &device);
+    let compact = || index.compact(&|_| panic!("planned"));
+    catch_unwind(AssertUnwindSafe(compact)).unwrap_err();
+    assert!(matches!(index.sync(), Err(Error::Damaged { .. })));
+    index.sync().unwrap();
+}
+
+/// The caller of a compaction is told once of a damaged slot that lookups have met, and the work is done each time.
+#[test]
+fn compaction_runs_beside_damage() {
+    let Some(_alone) = alone() else { return };
+    let device = Device::open(0).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let index = with_damage(dir.path());
     // Of one damaged slot: the first time, the levels shrink, and its item comes to another.
     for turn in 0..3 {
-        {
-            let _entered = device.enter().unwrap();
-            let stream = gpu::stream::Stream::new().unwrap();
-            let memory = DeviceMemory::new(24).unwrap();
-            let at = memory.address();
-            // SAFETY: the block is as long, and in use for longer than the calls.
-            let found = unsafe {
-                copy_in(&stream, at, bytemuck::bytes_of(&1u64)).unwrap();
-                wait(&stream).unwrap();
-                index.get_device(
-                    Stream::from_raw(std::ptr::null_mut()),
-                    DeviceSlice::from_raw(at, 1),
-                    DeviceSliceMut::from_raw(at + 8, 1),
-                    DeviceSliceMut::from_raw(at + 16, 1),
-                )
-            };
-            found.unwrap();
-        }
+        lookup(&index, &device);
         let has_run = AtomicBool::new(false);
         let compacted = index.compact(&|_| has_run.store(true, Ordering::Relaxed));
         match turn {
