@@ -45,7 +45,9 @@ fn is_counted() -> bool {
     thread_local! {
         static PAGES: Cell<u32> = Cell::new(THREADS.fetch_add(1, Relaxed));
     }
-    PAGES.replace(PAGES.get().wrapping_add(1)) % COUNTED_PAGES == 0
+    PAGES
+        .replace(PAGES.get().wrapping_add(1))
+        .is_multiple_of(COUNTED_PAGES)
 }
 
 /// What a transaction has written: values, which iterators over it share, or deletions.
