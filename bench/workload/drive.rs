@@ -170,8 +170,6 @@ fn drive_thread<const K: usize, const V: usize>(
     let mut written = vec![[7; V]; widest(|batch| batch.writes.len()).unwrap_or(0)];
     #[cfg(feature = "cust")]
     let _pinned = if mode.pinned {
-        // The index makes its device current for the thread that asks it anything.
-        target.get(&[], &mut [])?;
         [Pinned::new(&mut read)?, Pinned::new(&mut written)?]
     } else {
         [None, None]
