@@ -300,12 +300,7 @@ impl Arena {
     /// Takes every record that is free for certain: what a clean close writes down, or what
     /// an engine takes over. No operation may run beside it.
     pub fn take_all(&self) -> Vec<u64> {
-        let mut records = Vec::new();
-        for class in &self.classes {
-            while let Some(batch) = class.free.pop() {
-                records.extend(batch);
-            }
-        }
+        let mut records = self.take_batches();
         while let Some((_, batch)) = self.limbo.pop() {
             records.extend(batch);
         }
@@ -321,6 +316,11 @@ impl Arena {
     #[cfg(feature = "cuda")]
     pub fn take_passed(&self, epoch: u64) -> Vec<u64> {
         self.leave_limbo(epoch);
+        self.take_batches()
+    }
+
+    /// Takes what is free and no thread's.
+    fn take_batches(&self) -> Vec<u64> {
         let free = self.classes.iter().map(|class| &class.free);
         free.flat_map(|free| std::iter::from_fn(|| free.pop()))
             .flatten()
