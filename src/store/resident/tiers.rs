@@ -106,9 +106,10 @@ struct Promotable {
 }
 
 impl Promotable {
-    /// Adds a key, if there are no more than so many bytes then; else `false`.
-    fn add(&mut self, key: &[u8], bytes_max: u64) -> bool {
+    /// Adds a key, if there is room for it beside items of at most so many bytes; else `false`.
+    fn add(&mut self, key: &[u8], longest: u64) -> bool {
         let bytes = self.bytes + key.len() as u64;
+        let bytes_max = longest.min(PROMOTABLE_BYTES_MAX);
         let has_room = self.keys.len() < PROMOTABLE_KEYS_MAX && bytes <= bytes_max;
         if has_room {
             self.keys.push(key.to_vec());
@@ -229,7 +230,7 @@ impl TieredItems {
         if (value.as_ref()).is_some_and(|value| (key.len() + value.len()) as u64 <= longest)
             && self.access_counts.as_ref().is_some_and(is_revisit)
             && let Some(mut promotable) = self.promotable.try_lock()
-            && promotable.add(key, longest.min(PROMOTABLE_BYTES_MAX))
+            && promotable.add(key, longest)
         {
             self.worker.call_if_possible();
         }
@@ -254,10 +255,9 @@ impl TieredItems {
     /// Lets keys wait again that were taken, as far as there is room for them.
     pub fn put_back_promotable(&self, keys: impl Iterator<Item = Vec<u8>>) {
         let longest = self.longest_promoted.load(Ordering::Relaxed);
-        let bytes_max = longest.min(PROMOTABLE_BYTES_MAX);
         let mut promotable = self.promotable.lock();
         for key in keys {
-            promotable.add(&key, bytes_max);
+            promotable.add(&key, longest);
         }
         self.worker.call_if_possible();
     }
