@@ -28,6 +28,23 @@ fn remove_manifests(path: &Path) {
     }
 }
 
+/// The tool does nothing with a partition of a store, by whatever path, and says why.
+fn assert_refused(store: &Path, paths: &[&Path]) {
+    let before = files(store);
+    for path in paths {
+        for arguments in [&["--check"][..], &[], &["--salvage"]] {
+            let (status, object) = tool(arguments, path);
+            let told = object["error"].as_str().unwrap();
+            assert!(
+                told.contains("partition 1 of the store in the directory above"),
+                "{object}"
+            );
+            assert_eq!((status, object["state"].as_str()), (2, Some("damaged")));
+            assert!(files(store) == before, "{arguments:?} has changed a file");
+        }
+    }
+}
+
 #[test]
 fn partition_without_manifests_is_salvaged_only_with_its_store() {
     let folder = tempfile::tempdir().unwrap();
@@ -35,30 +52,15 @@ fn partition_without_manifests_is_salvaged_only_with_its_store() {
     let partition = path.join("partition-001");
     let link = folder.path().join("link");
     std::os::unix::fs::symlink(&partition, &link).unwrap();
-    let refused = |paths: &[&Path]| {
-        let before = files(&path);
-        for path in paths {
-            for arguments in [&["--check"][..], &[], &["--salvage"]] {
-                let (status, object) = tool(arguments, path);
-                let told = object["error"].as_str().unwrap();
-                assert!(
-                    told.contains("partition 1 of the store in the directory above"),
-                    "{object}"
-                );
-                assert_eq!((status, object["state"].as_str()), (2, Some("damaged")));
-            }
-        }
-        assert!(files(&path) == before, "a refusal has changed a file");
-    };
-    refused(&[&partition]);
+    assert_refused(&path, &[&partition]);
     for name in ["MANIFEST", "MANIFEST.2"] {
         spoil_manifest(&partition, name);
     }
-    refused(&[&partition, &partition.join("."), &link]);
+    assert_refused(&path, &[&partition, &partition.join("."), &link]);
     remove_manifests(&partition);
-    refused(&[&partition, &link]);
+    assert_refused(&path, &[&partition, &link]);
     remove_manifests(&path);
-    refused(&[&partition, &link]);
+    assert_refused(&path, &[&partition, &link]);
     tool(&["--salvage"], &path);
     assert_eq!(look(&path).0, 0);
     assert!(open_partitioned(&path) == model);
@@ -82,17 +84,7 @@ fn partition_that_became_a_store_is_salvaged() {
     remove_manifests(&alone);
     tool(&["--salvage"], &alone);
     fs::rename(&alone, &partition).unwrap();
-    for arguments in [&["--check"][..], &[], &["--salvage"]] {
-        let before = files(&path);
-        let (status, object) = tool(arguments, &partition);
-        let told = object["error"].as_str().unwrap();
-        assert!(
-            told.contains("partition 1 of the store in the directory above"),
-            "{object}"
-        );
-        assert_eq!(status, 2);
-        assert!(files(&path) == before, "{arguments:?} has changed a file");
-    }
+    assert_refused(&path, &[&partition]);
     for arguments in [&["--check"][..], &[]] {
         let before = files(&path);
         let (status, object) = tool(arguments, &path);
