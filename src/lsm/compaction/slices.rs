@@ -22,7 +22,7 @@ const RUNS_MIN: usize = 4;
 const RUNS_MAX: usize = 20;
 
 /// What a run of a slice costs each range that is read through it, in bytes of a compaction: four times what is compacted in
-/// that time where the files are in memory, less than that on a disk.
+/// that time where the files are in memory.
 const SEEK_BYTES: u64 = 2 << 10;
 
 /// How many times more than what was added may be written anew because ranges read it.
