@@ -163,6 +163,12 @@ impl Case {
         format!("{domain:?}, {partitions} partitions, budget {budget:?}, {end}, life {lives}")
     }
 
+    /// What takes the disk's pages, and what the store says of itself, in lines that are short enough to be read.
+    fn of_disk(&self, store: &Store) -> String {
+        let pages = self.disk.pages().clone();
+        format!("\n{} free; {pages:#?}\n{:#?}", pages.free(), store.stats())
+    }
+
     /// Ends the life, and begins the next one.
     fn end(&mut self, store: Store) -> Store {
         self.lives += 1;
@@ -241,10 +247,7 @@ impl Case {
                 }
                 false
             }
-            Err(error) => {
-                let pages = self.disk.pages().clone();
-                panic!("{}: {error}; {pages:?}; {:?}", self.name(), store.stats())
-            }
+            Err(error) => panic!("{}: {error}{}", self.name(), self.of_disk(store)),
         }
     }
 
@@ -315,10 +318,9 @@ impl Case {
                 }
             };
             deleted.unwrap_or_else(|error| {
-                let pages = self.disk.pages().clone();
-                let (name, left) = (self.name(), self.model.len());
-                let stats = store.stats();
-                panic!("{name}: {error}; {left} keys are left; {pages:?}; {stats:?}")
+                let left = self.model.len();
+                let disk = self.of_disk(store);
+                panic!("{}: {error}; {left} keys are left{disk}", self.name())
             });
             these.iter().for_each(|key| drop(self.model.remove(key)));
             if self.rng.random_range(0..60) == 0 {

@@ -403,6 +403,8 @@ impl StoreDir {
         self.reserve.set_tight();
         let _alone = self.giving.write();
         let reserve = self.reserve.give();
+        // Others, who have ended, may have taken all that is free for a moment.
+        done = work();
         let mut given = GIVEN_AT_ONCE;
         while is_full(&done) {
             let left = self.reserve.held().saturating_sub(given);

@@ -40,13 +40,19 @@ const RESERVE_STEP_BYTES: u64 = 1 << 20;
 pub enum Purpose {
     /// It adds to the store, and leaves all partitions what they need.
     Addition,
-    /// It has made room by a checkpoint. It waits for those who give something back, whom nobody may do who has a
-    /// part in their work.
+    /// It has made room by a checkpoint. It waits for those who give something back.
     Refill,
-    /// It takes what was held for it.
+    /// It takes what was held for it. It waits as well: what they work with may be all that is free, for a moment.
     Deletion,
     /// Items leave the index for files of so many bytes, beside what adds to the partition.
     Eviction { files: u64 },
+}
+
+impl Purpose {
+    /// Whether it waits for those who give something back. Nobody may have a part in their work who does.
+    fn waits(self) -> bool {
+        matches!(self, Self::Refill | Self::Deletion)
+    }
 }
 
 /// What a partition holds.
@@ -151,7 +157,8 @@ impl Reserve {
     pub fn need(&self, bytes: u64) {
         let mut own = self.own.bytes.lock();
         own.needed = bytes;
-        if own.held < bytes && self.others().next().is_some() {
+        if own.held < bytes {
+            // Else files that are compacted could take it.
             self.set_tight();
         }
     }
@@ -178,7 +185,7 @@ impl Reserve {
             return Ok(());
         }
         let mut giving = self.shares.giving.lock();
-        while purpose == Purpose::Refill && *giving > 0 {
+        while purpose.waits() && *giving > 0 {
             self.shares.all_given.wait(&mut giving);
         }
         if *giving > 0 {
