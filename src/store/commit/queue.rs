@@ -20,6 +20,7 @@ use crate::hot_cache::cold_items::LeavingItems;
 use crate::metrics::StallReason;
 use crate::metrics::stalls::StallRecorder;
 use crate::pool::crew::Crew;
+use crate::pool::parallel;
 use crate::pool::split::{Split, SplitAnswers};
 use crate::pool::threads::{PARALLEL_REQUESTS_MIN, Threads};
 use crate::pool::worker::{Worker, words};
@@ -43,6 +44,9 @@ const AWAKE_MAX: Duration = Duration::from_micros(50);
 /// How long it waits for parts to do before it sleeps, while groups of a crew follow each other: who sleeps does not
 /// help, and has to be woken up in the end.
 const HELPER_AWAKE_MAX: Duration = Duration::from_micros(300);
+
+/// Groups that a leader does for others at most once its own is done.
+const GROUPS_MORE: usize = 4;
 
 /// How often a caller who waits for room looks whether there is a thread that makes it.
 const ROOM_CHECK_INTERVAL: Duration = Duration::from_millis(10);
@@ -251,6 +255,9 @@ struct Outcome {
     answer: Answer,
 }
 
+/// Who is told what.
+type Outcomes = Vec<(Arc<Ticket>, Outcome)>;
+
 /// Where a caller waits.
 #[derive(Default)]
 struct Ticket {
@@ -328,6 +335,8 @@ pub struct Queue {
     is_shared: bool,
     /// The callers who wait.
     crew: Arc<Crew>,
+    /// Threads that can run at a time.
+    cores: usize,
 }
 
 #[derive(Default)]
@@ -361,6 +370,7 @@ impl Queue {
             stalls: StallRecorder::new(StallReason::Queue),
             is_shared,
             crew: Arc::default(),
+            cores: parallel::threads(),
         }
     }
 
@@ -513,6 +523,31 @@ impl Queue {
         Ok(())
     }
 
+    /// Tells the outcomes of a group, and passes the leadership on. Where as many wait as could run, the next leader
+    /// may not run, and until it does all who come would wait. So this thread does some groups more.
+    fn tell_and_pass_on(
+        &self,
+        (mut state, mut outcomes): (MutexGuard<'_, QueueInner>, Outcomes),
+        leader: &impl Leader,
+    ) {
+        for _ in 0..GROUPS_MORE {
+            let is_due = state.waiting.front().is_some_and(|job| match job.waiter {
+                Waiter::Caller(_) => {
+                    job.work.batch().is_some() && !(self.is_shared && job.work.is_long())
+                }
+                _ => false,
+            });
+            if !is_due || state.waiting.len() + 1 < self.cores {
+                break;
+            }
+            drop(state);
+            tell(outcomes);
+            (state, outcomes) = self.run_group(leader);
+        }
+        self.pass_on(state, leader);
+        tell(outcomes);
+    }
+
     /// Has the next group led by whom it suits. Whoever calls this leads until then.
     fn pass_on(&self, mut state: MutexGuard<'_, QueueInner>, leader: &impl Leader) {
         if self.is_shared && state.waiting.front().is_some_and(|job| job.work.is_long()) {
@@ -541,9 +576,8 @@ impl Queue {
 
     /// Does a group of jobs, and passes the leadership on.
     fn run_next_group(&self, leader: &impl Leader) {
-        let (state, outcomes) = self.run_group(leader);
-        self.pass_on(state, leader);
-        tell(outcomes);
+        let done = self.run_group(leader);
+        self.tell_and_pass_on(done, leader);
     }
 
     /// What [`Leader::share`] asks for. Executes the groups of jobs that take long, as long as
@@ -576,16 +610,13 @@ impl Queue {
             waiter: Waiter::Leader,
         }];
         let mut answers = commit(&mut group, leader);
-        self.pass_on(self.state.lock(), leader);
+        self.tell_and_pass_on((self.state.lock(), Vec::new()), leader);
         let [Job { work, .. }] = group;
         (work, answers.pop().expect("one answer a job"))
     }
 
     /// Does the next group of jobs; gives the queue, still locked, and what must be told to callers.
-    fn run_group(
-        &self,
-        leader: &impl Leader,
-    ) -> (MutexGuard<'_, QueueInner>, Vec<(Arc<Ticket>, Outcome)>) {
+    fn run_group(&self, leader: &impl Leader) -> (MutexGuard<'_, QueueInner>, Outcomes) {
         let mut group = self.state.lock().take_group();
         let answers = commit(&mut group, leader);
         let mut outcomes = Vec::new();
@@ -657,7 +688,7 @@ fn commit(group: &mut [Job], leader: &impl Leader) -> Vec<Answer> {
     })
 }
 
-fn tell(outcomes: Vec<(Arc<Ticket>, Outcome)>) {
+fn tell(outcomes: Outcomes) {
     for (ticket, outcome) in outcomes {
         ticket.set(TicketState::Done(Box::new(outcome)));
     }

@@ -1,6 +1,6 @@
 //! The queue with a leader who only counts.
 
-use std::thread;
+use std::thread::{self, ThreadId};
 
 use super::*;
 
@@ -26,6 +26,10 @@ impl Queue {
 struct Counter {
     queue: Queue,
     groups: Mutex<Vec<usize>>,
+    /// Who has executed them.
+    leaders: Mutex<Vec<ThreadId>>,
+    /// Jobs that must wait before the first group ends.
+    awaited: usize,
     lacks_server: AtomicBool,
 }
 
@@ -34,6 +38,8 @@ impl Default for Counter {
         Self {
             queue: Queue::new(true),
             groups: Mutex::default(),
+            leaders: Mutex::default(),
+            awaited: 0,
             lacks_server: AtomicBool::new(false),
         }
     }
@@ -43,6 +49,11 @@ impl Leader for Arc<Counter> {
     fn commit_group(&self, group: &mut [Job]) -> Vec<Answer> {
         let lens = group.iter().map(|job| job.work.len());
         self.groups.lock().push(lens.clone().sum());
+        self.leaders.lock().push(thread::current().id());
+        while self.groups.lock().len() == 1 && self.queue.state.lock().waiting.len() < self.awaited
+        {
+            thread::yield_now();
+        }
         lens.map(|len| Ok(Answers::Responses(vec![Response::Done; len])))
             .collect()
     }
@@ -146,6 +157,49 @@ fn queue_serves_long_and_short_work() {
     let all = 8 * 200 / lens.len() * lens.iter().sum::<usize>();
     assert_eq!(counter.groups.lock().iter().sum::<usize>(), all);
     assert!(!counter.queue.state.lock().led);
+}
+
+#[test]
+fn leader_goes_on_where_as_many_wait_as_can_run() {
+    for (cores, awaited, goes_on) in [(2, 1, true), (4, 3, true), (4, 2, false)] {
+        let mut counter = Counter {
+            awaited,
+            ..Counter::default()
+        };
+        counter.queue.cores = cores;
+        let counter = Arc::new(counter);
+        thread::scope(|scope| {
+            for _ in 0..=awaited {
+                scope.spawn(|| submit(&counter, 1));
+            }
+        });
+        assert_eq!(*counter.groups.lock(), [1, awaited]);
+        let leaders = counter.leaders.lock();
+        assert_eq!(leaders[0] == leaders[1], goes_on, "{awaited} for {cores}");
+    }
+}
+
+#[test]
+fn held_queue_is_led_by_who_holds_it() {
+    let mut counter = Counter {
+        awaited: 1,
+        ..Counter::default()
+    };
+    counter.queue.cores = 1;
+    let counter = Arc::new(counter);
+    let lens = || counter.groups.lock().clone();
+    thread::scope(|scope| {
+        scope.spawn(|| submit(&counter, 1));
+        while lens().is_empty() {
+            thread::yield_now();
+        }
+        let held = counter.queue.hold(&counter);
+        scope.spawn(|| submit(&counter, 2));
+        thread::sleep(Duration::from_millis(20));
+        assert_eq!(lens(), [1], "somebody executes what waits");
+        drop(held);
+    });
+    assert_eq!(lens(), [1, 2]);
 }
 
 #[test]
