@@ -200,9 +200,6 @@ impl StoreInner {
         let finals = writes.finals();
         self.shared.rule_out_failed_commit()?;
         let room = self.hold_for(finals)?;
-        // Not earlier: without room, their transactions come again. Not later: what these changes
-        // replace need not be kept for them.
-        read_sets.iter().for_each(|read_set| read_set.release());
         let first = self.log.next_sequence();
         self.shared.prefetch_cached(finals);
         // Those threads have more changes than that already.
@@ -210,6 +207,9 @@ impl StoreInner {
             && record::len(finals) > IN_MEMORY_RECORD_BYTES_MAX;
         let append = || self.log.append(span, finals, self.durably, room, answer);
         let (answers, took) = self.threads.run_for_leader(takes_long, append)?;
+        // Not earlier: without room, their transactions come again. Not later: what these changes
+        // replace need not be kept for them.
+        read_sets.iter().for_each(|read_set| read_set.release());
         self.count_step(timer, took, |steps| &mut steps.answers);
         timer.leave_out(took);
         self.took(&mut timer, |steps| &mut steps.log);

@@ -462,7 +462,6 @@ impl Partitions {
         let began = Instant::now();
         let apart = Apart::of(changes.iter().map(|change| change.finals().len()));
         let coordinator = self.coordinator(changes)?;
-        read_sets.iter().for_each(|read_set| read_set.release());
         let firsts: Vec<u64> = changes
             .iter()
             .map(|change| change.state.log.next_sequence())
@@ -481,6 +480,8 @@ impl Partitions {
             }
             _ => self.log_parts(changes, &firsts, coordinator),
         })?;
+        // As in a group of one partition.
+        read_sets.iter().for_each(|read_set| read_set.release());
         let logged = began.elapsed();
         let applied = apply(changes, apart, &firsts);
         let mut steps = self.first().state.steps.lock();
