@@ -22,7 +22,7 @@ use crate::pm::Window;
 use crate::pool::{self, parallel};
 use crate::store::files::dir::{Room, StoreDir};
 use crate::store::files::manifest::Manifest;
-use crate::store::files::segment::{SEGMENT_HEADER, Segment, extension};
+use crate::store::files::segment::{LEAST_EXTENSION, SEGMENT_HEADER, Segment, extension};
 use crate::width::to_usize;
 use record::{BLOCK, Entry, GroupPart, RECORD_HEADER, RecordHeader, seed};
 
@@ -303,8 +303,9 @@ impl Log {
             Some(beside) => tail.write_in_blocks(header, entries, beside).map(Some),
             None => {
                 let make_room = |segment: &Segment, at, end, before| {
-                    self.store_dir
-                        .with_room(room, || segment.make_room(at, end, before, self.extension))
+                    self.store_dir.with_room(room, || {
+                        segment.make_room(at, end, before, self.extension())
+                    })
                 };
                 tail.write(header, entries, make_room).map(|()| made)
             }
@@ -462,6 +463,15 @@ impl Log {
         Ok(())
     }
 
+    /// What the file of a segment is made longer by. On a full disk no more than must be: what an attempt at more has
+    /// had for a moment, another partition may have given back for itself.
+    fn extension(&self) -> u64 {
+        match self.store_dir.is_tight() {
+            true => LEAST_EXTENSION,
+            false => self.extension,
+        }
+    }
+
     /// Makes the next segment, with what is not durable.
     fn prepare_segment(&self, tail: &Tail) -> Result<(Segment, u64, u64)> {
         let number = tail.named + 1;
@@ -479,7 +489,7 @@ impl Log {
             let start = end;
             end += records.len() as u64;
             room = self.store_dir.with_room(Room::ALL, || {
-                segment.make_room(start, end, room, self.extension)
+                segment.make_room(start, end, room, self.extension())
             })?;
             segment.write(&records, start)?;
             self.syncs.time(|| segment.sync())?;
