@@ -32,15 +32,6 @@ pub struct Partition {
 /// How often deletions are tried again on a full disk, each time after a checkpoint.
 const DELETE_RETRIES: u32 = 32;
 
-/// How often something is tried again on a full disk.
-pub fn retries(work: &Work) -> u32 {
-    // The room that is made may go to others who delete.
-    match work.only_deletes() {
-        true => DELETE_RETRIES,
-        false => 1,
-    }
-}
-
 /// What others are about to let go of: a thread that has led until now may still have it.
 pub fn last_of<T>(mut shared: Arc<T>) -> T {
     loop {
@@ -155,7 +146,8 @@ impl Partition {
             first.take_checkpoint().is_ok()
                 || !Arc::ptr_eq(first, self) && self.checkpoint_here().is_ok()
         };
-        match shared.has_records() {
+        // Also without a log a deletion may have lacked what somebody had for a moment, or what the journal takes.
+        match only_deletes || shared.has_records() {
             // What adds nothing may go on without a checkpoint if the disk has no room for one.
             true => is_taken() || self.state.is_unsaved(),
             false => taken != seen,
@@ -187,14 +179,17 @@ impl Partition {
         self.state.shared.metrics.time(TimedPath::Checkpoint, || {
             let (_, begun) = self.queue.submit(Work::Checkpoint, self);
             begun?;
-            // What its log decides must be in the indexes of the others before that is gone.
-            for other in &self.others {
-                let Some(other) = other.upgrade() else {
-                    continue;
-                };
+            // What its log decides must be in the indexes of the others before that is gone. Those that can take one
+            // free their logs.
+            let mut taken = Ok(());
+            for other in self.others.iter().filter_map(Weak::upgrade) {
                 let _alone = other.checkpointing.lock();
-                other.take_checkpoint()?;
+                taken = taken.and(other.take_checkpoint());
             }
+            if is_full(&taken) {
+                self.state.is_unsaved.store(true, Ordering::Relaxed);
+            }
+            taken?;
             self.state.shared.sync_groups()?;
             self.state.complete_checkpoint()
         })?;

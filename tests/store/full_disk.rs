@@ -592,3 +592,52 @@ fn checkpoint_keeps_what_the_index_has_no_room_for_in_the_log() {
         assert!(contents(&store) == model);
     }
 }
+
+/// No room for the journal of one partition.
+#[derive(Debug, Default)]
+struct NoJournal(AtomicBool);
+
+impl Faults for NoJournal {
+    fn before(&self, _: Call, _: &Path) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn after(&self, _: FileEvent, _: &Path) {}
+
+    fn room(&self, _: Call, path: &Path, from: u64, to: u64) -> u64 {
+        let is_refused = path.ends_with("partition-001/index.gph.journal");
+        match is_refused && self.0.load(Ordering::Relaxed) {
+            true => from,
+            false => to,
+        }
+    }
+}
+
+#[test]
+fn partition_without_room_for_its_checkpoint_keeps_no_other_from_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let faults = Arc::new(NoJournal::default());
+    let options = crate::options()
+        .partitions(4)
+        .partitioner(Arc::new(ByFirstByte))
+        .domain(Domain::Checkpointed)
+        .faults(Arc::clone(&faults) as Arc<dyn Faults>);
+    let store = Store::open(folder.path().join("store"), &options).unwrap();
+    let put_all = || (0..4u8).for_each(|key| store.put([key], [key; 5000]).unwrap());
+    put_all();
+    let log_bytes = || store.stats().log_bytes;
+    let all = log_bytes();
+    faults.0.store(true, Ordering::Relaxed);
+    let refused = store.checkpoint();
+    assert!(matches!(refused, Err(Error::NoSpace { .. })), "{refused:?}");
+    let left = log_bytes();
+    assert!(left <= all / 2, "{left} of {all} bytes are left in logs");
+    for key in 0..4u8 {
+        store.delete([key]).unwrap();
+    }
+    faults.0.store(false, Ordering::Relaxed);
+    put_all();
+    store.checkpoint().unwrap();
+    assert_eq!(log_bytes(), 0);
+    store.close().unwrap();
+}
