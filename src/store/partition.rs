@@ -32,6 +32,18 @@ pub struct Partition {
 /// How often deletions are tried again on a full disk, each time after a checkpoint.
 const DELETE_RETRIES: u32 = 32;
 
+/// As many changes store to the pages that a slice of a compaction of the index may.
+const CHANGES_PER_SLICE: usize = 1024;
+
+/// How often something is tried again on a full disk.
+pub fn retries(work: &Work) -> u32 {
+    // The room that is made may go to others who delete.
+    match work.only_deletes() {
+        true => DELETE_RETRIES,
+        false => 1,
+    }
+}
+
 /// What others are about to let go of: a thread that has led until now may still have it.
 pub fn last_of<T>(mut shared: Arc<T>) -> T {
     loop {
@@ -215,11 +227,18 @@ impl Partition {
         })
     }
 
-    /// As [`compact`](Self::compact), for a thread of no pool. `false` if `between` has ended it early.
+    /// As [`compact`](Self::compact), for a thread of no pool. `false` if `between` has ended it early, or the disk has no
+    /// room for more.
     pub(in crate::store) fn compact_here(self: &Arc<Self>, between: Between<'_>) -> Result<bool> {
         // The index is closed as after changes.
         self.state.has_changed.store(true, Ordering::Relaxed);
-        let is_done = self.state.tiers.table.compact(between);
+        let has_room = |progress: Progress| {
+            // Of the next slice, too, a checkpoint must have room for the journal.
+            between(progress)
+                && (progress.phase != "compact"
+                    || self.state.hold_to_remove(CHANGES_PER_SLICE).is_ok())
+        };
+        let is_done = self.state.tiers.table.compact(&has_room);
         self.checkpoint_here()?;
         self.state.tiers.table.release_free();
         Ok(is_done)
