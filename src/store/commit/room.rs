@@ -91,24 +91,25 @@ impl StoreInner {
     fn hold_to_delete(&self, entries: &[Entry]) -> Result<Room> {
         let record = record::len(entries) + 2 * LEAST_EXTENSION;
         let try_hold = || {
+            let is_evicting = self.applying().is_evicting;
             let (journal, growth) = self.tiers.table.room_for(&self.need(entries));
             let keep = journal + growth + reserve::ROOM_AFTER_DELETION_BYTES;
             let held = self.hold(keep + record, Purpose::Deletion);
-            (held.map(|()| Room::Reserve { keep }), growth)
+            (held.map(|()| Room::Reserve { keep }), growth, is_evicting)
         };
-        let (mut held, mut growth) = try_hold();
+        let (mut held, mut growth, mut was_evicting) = try_hold();
         if is_full(&held) && !self.store_dir.is_tight() {
             // Fewer of them leave a tombstone if the files are asked.
             self.store_dir.reserve().set_tight();
-            (held, growth) = try_hold();
+            (held, growth, was_evicting) = try_hold();
         }
         for _ in 0..EVICTIONS_AWAITED {
-            if !is_full(&held) || !self.applying().is_evicting {
+            if !is_full(&held) || !(was_evicting || self.applying().is_evicting) {
                 break;
             }
             // An eviction finds no room either. Once it has ended, they leave no tombstones.
             drop(self.evicting.lock());
-            (held, growth) = try_hold();
+            (held, growth, was_evicting) = try_hold();
         }
         // What the disk has no room to checkpoint may go on as long as the log does.
         let goes_on = growth == 0 && self.is_unsaved.load(Ordering::Relaxed);
