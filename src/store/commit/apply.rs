@@ -14,6 +14,7 @@ use crate::store::mvcc::group_writes::{GroupWrites, Unfinished};
 use crate::store::mvcc::old_versions::{Before, OldVersion, OldVersions, Pruned};
 use crate::store::wal::record::Entry;
 use crate::table::item::Mutation;
+use crate::table::room::Need;
 use crate::{Error, Result};
 
 /// Old values that are read at first, and about how many bytes of them are read at a time then, with a budget.
@@ -112,7 +113,8 @@ impl StoreInner {
         }
         let growth = table.file_len().saturating_sub(before);
         if growth > 0 {
-            self.store_dir.reserve().note_used(growth);
+            let wanted = self.tiers.to_keep_free(&Need::default(), 0);
+            self.store_dir.reserve().need_at_most(wanted);
         }
         applied
     }

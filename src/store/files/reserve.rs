@@ -163,12 +163,6 @@ impl Reserve {
         }
     }
 
-    /// Says that so many bytes of what it needed are in use now, for good.
-    pub fn note_used(&self, bytes: u64) {
-        let mut own = self.own.bytes.lock();
-        own.needed = own.needed.saturating_sub(bytes);
-    }
-
     /// Whether it holds so many bytes, as far as is known without a look at others.
     pub fn is_held(&self, bytes: u64, purpose: Purpose) -> bool {
         let is_known = purpose == Purpose::Deletion || !self.is_tight();
@@ -184,6 +178,8 @@ impl Reserve {
         if self.extend_beside_others(bytes, purpose) {
             return Ok(());
         }
+        // Else what one of them has had for a moment seems not to be there.
+        let _none_extends = self.shares.extending.write();
         let mut giving = self.shares.giving.lock();
         while purpose.waits() && *giving > 0 {
             self.shares.all_given.wait(&mut giving);

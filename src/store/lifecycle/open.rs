@@ -16,7 +16,7 @@ use crate::pool::worker::Worker;
 use crate::store::commit::group::SHORT_GROUPS;
 use crate::store::commit::optimistic_reads::Changed;
 use crate::store::commit::sorter::Sorter;
-use crate::store::files::dir::{Room, StoreDir, is_full};
+use crate::store::files::dir::{INDEX_JOURNAL, Room, StoreDir, is_full};
 use crate::store::files::identity::Names;
 use crate::store::files::manifest::Manifest;
 use crate::store::files::reserve;
@@ -320,7 +320,9 @@ fn open_in(
     (progress, seen): (Progress, Seen),
 ) -> Result<StoreInner> {
     let manifest = store_dir.manifest();
-    let found = store_dir.reserve().held();
+    // A journal that is not whole goes, and a replay may want the same again.
+    let journal = store_dir.root().len_of(INDEX_JOURNAL).unwrap_or(0);
+    let found = store_dir.reserve().held() + journal;
     let index = store_dir.index()?;
     let (table, recovery) = BytesIndex::open_or_create(&index, &options.index)?;
     let catalog: Arc<dyn Catalog> = Arc::clone(&store_dir) as _;

@@ -153,7 +153,7 @@ fn what_one_partition_holds_in_excess_is_for_another_one() {
     }
     assert_eq!(held(&reserves), [NEEDED, NEEDED + 4 * KIB]);
     // Nor does it need what is in use.
-    one.note_used(4 * KIB);
+    one.need_at_most(NEEDED - 4 * KIB);
     other.hold(NEEDED + 8 * KIB, Purpose::Deletion).unwrap();
     assert_eq!(held(&reserves), [NEEDED - 4 * KIB, NEEDED + 8 * KIB]);
 }
