@@ -341,6 +341,11 @@ impl<M: Medium> Table<M> {
     ) -> Found {
         let mut found = Found::Absent;
         self.walk(target, touches, |addr, record| {
+            if record == RecordWord::NONE {
+                // Moved or removed, which may not be durable yet. After a crash it must not stand where another copy
+                // was changed or removed.
+                self.medium.write_back(addr.record, 8);
+            }
             if !record.is_member() {
                 return Walk::Next;
             }

@@ -64,6 +64,39 @@ fn resize_drains_a_level_in_bounded_slices() {
     assert_eq!(table.len(), 30_000);
 }
 
+#[test]
+fn removal_beside_a_move_outlives_a_power_cut() {
+    let shape = Shape::new(8, 8, 8, 2, 2).unwrap();
+    let memory = Simulated::new(DATA_START, 1 << 24);
+    let table = Table::create(memory, shape, 2000, Path::new("memory")).unwrap();
+    insert(&mut table.session(), 1..1500);
+    let levels = table.levels.live();
+    table.add_level(levels).unwrap();
+    let bottom = table.levels.offset(levels.bottom);
+    let bottom = bottom..bottom + shape.buckets_len(levels.bottom);
+    let found = |key: &u64| table.find(&table.target(&key.to_ne_bytes()), &mut 0);
+    let is_below = |key: &u64| found(key).is_some_and(|it| bottom.contains(&it.addr.state));
+    let key = (1..1500).find(is_below).unwrap();
+    let (bytes, from) = (key.to_ne_bytes(), found(&key).unwrap());
+    let target = table.target(&bytes);
+    // Whoever moves the item is interrupted before the slot that it has left is durable.
+    let mut session = table.session();
+    let to = table.claim(&target).unwrap().unwrap();
+    table.write_key(to.addr, &target);
+    table.medium.store(to.addr.state, target.word);
+    table.medium.store(to.addr.record, from.record.0);
+    table.write_back_slot(to.addr);
+    table.medium.fence();
+    to.show(&target);
+    table.medium.store(from.addr.record, RecordWord::NONE.0);
+    let hint = ProbeHint::of(&table, &target);
+    assert!(session.remove(&target, &hint).unwrap());
+    let state = table.medium.crash_state();
+    let after = state.power_cut_but_for(|_| false).memory();
+    assert_eq!(after.load(from.addr.record), RecordWord::NONE.0);
+    assert_eq!(after.load(to.addr.record), RecordWord::NONE.0);
+}
+
 /// It may be an item of which a bit is flipped, and nothing else would tell of it.
 #[test]
 fn level_with_a_damaged_slot_stays() {
