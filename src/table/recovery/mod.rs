@@ -20,7 +20,7 @@ use super::levels::Levels;
 use super::tags::Tags;
 use crate::layout::superblock::Flags;
 use crate::layout::{
-    EXTENT_TABLES, ExtentEntry, HUGE_PAGE, METADATA, PAGE, RecordWord, Superblock,
+    EXTENT_TABLES, ExtentEntry, HUGE_PAGE, METADATA, PAGE, RecordWord, SUPERBLOCKS, Superblock,
 };
 use crate::pm::Medium;
 use crate::pool::parallel;
@@ -128,6 +128,19 @@ impl<M: Medium> Table<M> {
     ) -> Result<(Self, Recovery)> {
         let started = Instant::now();
         let shape = superblock.shape(path)?;
+        let (top, bottom) = (superblock.top_level, superblock.bottom_level);
+        if top + 1 < bottom + shape.levels {
+            // No honest file is so, and kernels count on it.
+            return Err(Error::Damaged {
+                path: path.to_path_buf(),
+                what: "superblock",
+                at: SUPERBLOCKS[0],
+                found: format!(
+                    "levels {bottom} to {top}; expected at least {} of them",
+                    shape.levels
+                ),
+            });
+        }
         let metadata = Self::find_metadata(&medium, &shape, path, policy.repair_damage)?;
         let table = Self::with_superblock(medium, superblock, shape, path);
         let (lost_levels, lacking) = table.read_extents(&superblock, policy.is_torn)?;

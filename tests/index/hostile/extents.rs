@@ -269,6 +269,11 @@ fn levels_that_leave_the_file() {
     file.superblock.bottom_level = file.superblock.top_level + 1;
     file.must_be_refused("no levels");
     let mut file = Hostile::new();
+    let bottom = file.superblock.bottom_level;
+    file.superblock.level_directory[bottom as usize] = 0;
+    file.superblock.bottom_level += 1;
+    file.must_be_refused("fewer levels than a table at rest has");
+    let mut file = Hostile::new();
     file.superblock.level_directory[46] = DATA_START;
     file.must_be_refused("a level that is not in use");
 }
