@@ -10,6 +10,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use bytemuck::Zeroable;
+use xxhash_rust::xxh3::Xxh3;
 
 use super::Table;
 use super::item::Wanted;
@@ -199,8 +200,18 @@ impl<M: Medium> Table<M> {
     /// Whether the record at `at` has the checksum that it states. It reads all of it.
     #[cold]
     fn record_is_whole(&self, at: u64, lengths: Lengths) -> bool {
-        self.with_value(at, lengths, None, Check::Always, |_, _| ())
-            .is_ok()
+        let mut header = RecordHeader::zeroed();
+        self.medium.read(at, bytemuck::bytes_of_mut(&mut header));
+        let (mut hasher, value_at) = self.hasher_of_key(at, lengths, None, &header);
+        let end = value_at + lengths.value;
+        // A hostile file states lengths that memory has no room for.
+        let mut buffer = vec![0; to_usize(lengths.value.min(COPY_PART_BYTES))];
+        for from in (value_at..end).step_by(to_usize(COPY_PART_BYTES)) {
+            let part = &mut buffer[..to_usize((end - from).min(COPY_PART_BYTES))];
+            self.medium.read(at + from, part);
+            hasher.update(part);
+        }
+        hasher.digest() == header.checksum
     }
 
     /// Whether the record at `at` has these bytes behind its header.
@@ -356,6 +367,24 @@ impl<M: Medium> Table<M> {
         key: Option<&[u8]>,
         header: &RecordHeader,
     ) -> (Vec<u8>, bool) {
+        let (mut hasher, value_at) = self.hasher_of_key(at, lengths, key, header);
+        let mut value = vec![0; to_usize(lengths.value)];
+        let parts = value.chunks_mut(to_usize(COPY_PART_BYTES));
+        for (part, at) in parts.zip((at + value_at..).step_by(to_usize(COPY_PART_BYTES))) {
+            self.medium.read(at, part);
+            hasher.update(part);
+        }
+        (value, hasher.digest() == header.checksum)
+    }
+
+    /// The checksum of the record at `at` up to its value, behind this `key` or what is stored, and where that is.
+    fn hasher_of_key(
+        &self,
+        at: u64,
+        lengths: Lengths,
+        key: Option<&[u8]>,
+        header: &RecordHeader,
+    ) -> (Xxh3, u64) {
         let value_at = size_class::value_offset(lengths.key);
         let mut before = vec![0; to_usize(value_at - HEADER)];
         match key.filter(|key| key.len() as u64 == lengths.key) {
@@ -364,13 +393,7 @@ impl<M: Medium> Table<M> {
         }
         let mut hasher = record_hasher(header);
         hasher.update(&before);
-        let mut value = vec![0; to_usize(lengths.value)];
-        let parts = value.chunks_mut(to_usize(COPY_PART_BYTES));
-        for (part, at) in parts.zip((at + value_at..).step_by(to_usize(COPY_PART_BYTES))) {
-            self.medium.read(at, part);
-            hasher.update(part);
-        }
-        (value, hasher.digest() == header.checksum)
+        (hasher, value_at)
     }
 
     /// Whether the record of fixed size at `at` has the checksum of its value under a key with this hash, if
