@@ -38,7 +38,9 @@ impl Mapping {
             // A store into a hole of a file that is mapped as it is would kill the process where
             // the disk is full. (A copy may have holes where the file had zeros.)
             let allocated = self.file.allocated()?;
-            let has_holes = self.sharing != Sharing::Private && allocated < mapped;
+            // What is behind the end, a hole before it may lack.
+            let may_lack = allocated < mapped || actual > mapped;
+            let has_holes = self.sharing != Sharing::Private && may_lack;
             // A shorter one comes from a machine with smaller pages.
             if has_holes || actual < mapped {
                 let from = if has_holes { 0 } else { actual };
