@@ -348,10 +348,10 @@ impl StoreOptions {
         self
     }
 
-    /// Whether a damaged log is used up to the damage, and the rest of it thrown away, rather than refused.
-    /// A segment that the operating system does not let be read is not damaged: that is an error.
+    /// Whether a log that is damaged, or misses a segment, is used up to there, and the rest of it thrown away, rather
+    /// than refused. A segment that the operating system does not let be read is not damaged: that is an error.
     ///
-    /// Default: `false`, a damaged log is refused.
+    /// Default: `false`, it is refused.
     #[must_use]
     pub fn salvage(mut self, salvage: bool) -> Self {
         self.salvage = salvage;
