@@ -88,10 +88,7 @@ impl Identity {
                 found: found.partitions.to_string(),
                 expected: wanted.to_string(),
             }),
-            (Self::Other(first, ..), None) if first.complete => Err(Error::Missing {
-                path: root.path().to_path_buf(),
-                advice: "a partition of the store; put it back: no other one has its keys",
-            }),
+            (Self::Other(first, ..), None) if first.complete => Err(missing_partition(root)),
             (Self::Other(first, number, ..), Some(found)) => {
                 check_partition(root, (first, *number), found)
             }
@@ -108,6 +105,14 @@ impl Identity {
                 (store_id, first.partitions, *number)
             }
         }
+    }
+}
+
+/// The error for a directory of a partition that is not there, or has nothing of one.
+pub fn missing_partition(root: &Dir) -> Error {
+    Error::Missing {
+        path: root.path().to_path_buf(),
+        advice: "a partition of the store; put it back: no other one has its keys",
     }
 }
 

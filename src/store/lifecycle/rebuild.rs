@@ -50,7 +50,7 @@ pub fn prepare(
 ) -> Result<Vec<Note>> {
     let lock = match root.has(LOCK)? {
         true => root.open_file(LOCK, true)?,
-        false => match known(root)? {
+        false => match known(root, identity)? {
             Err(error) if votes(root, None)?.is_empty() => return Err(error),
             _ => root.open_or_create_file(LOCK)?,
         },
@@ -61,7 +61,7 @@ pub fn prepare(
         Err(error) if error.is_refusal() => return Err(error),
         mark => mark.unwrap_or_default(),
     };
-    let manifest = match known(root)? {
+    let manifest = match known(root, identity)? {
         Ok(Copies { manifest, .. }) if !manifest.complete => return Ok(notes),
         Ok(Copies { manifest, .. }) if identity.is_foreign(&manifest, &votes(root, mark)?) => {
             let text = "another store's; made anew from the other files".into();
@@ -105,9 +105,10 @@ fn note(kind: StoreFile, text: String) -> Note {
 }
 
 /// The manifest, or what is wrong with it.
-fn known(root: &Dir) -> Result<Result<Copies>> {
+fn known(root: &Dir, identity: &Identity) -> Result<Result<Copies>> {
     match unopened::inspect(root) {
         Ok(Some(copies)) => Ok(Ok(copies)),
+        Ok(None) if identity.partition > 0 => Err(identity::missing_partition(root)),
         Ok(None) => Err(unopened::no_store(root)),
         Err(error @ (Error::Damaged { .. } | Error::Missing { .. } | Error::Foreign { .. })) => {
             Ok(Err(error))

@@ -169,7 +169,7 @@ pub(in crate::store) fn recover_with(
             Some(copies) => copies,
             // A creation was cut short before.
             None if !first.complete => continue,
-            None => return Err(unopened::no_store(&root)),
+            None => return Err(identity::missing_partition(&root)),
         };
         identity::check_partition(&root, (first, number), &copies.manifest)?;
         parts.push(StorePart {

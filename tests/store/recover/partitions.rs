@@ -111,6 +111,7 @@ fn partition_that_is_missing_is_not_forgotten() {
     assert_eq!(status, 2);
     let told = object["error"].as_str().unwrap();
     assert!(told.contains("partition-002"), "{object}");
+    assert!(told.contains("no other one has its keys"), "{object}");
     fs::rename(&aside, &last).unwrap();
     tool(&["--salvage"], &path);
     assert_eq!(look(&path).0, 0);
