@@ -338,9 +338,9 @@ impl Options {
         self
     }
 
-    /// How many threads of the CPU engine may work on one large batch, at most
-    /// [`MAX_THREADS`](Self::MAX_THREADS); 0 means one for each core. Batches of several callers run side
-    /// by side whatever this says.
+    /// How many threads the CPU engine divides a large batch for, at most [`MAX_THREADS`](Self::MAX_THREADS): into one
+    /// to four parts for each, which threads of the caller's rayon pool execute. 0 means one for each core. Batches of
+    /// several callers run side by side whatever this says.
     ///
     /// Default: 0, one for each core.
     #[must_use]
