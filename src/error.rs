@@ -140,7 +140,7 @@ pub enum Error {
     },
 
     /// The file holds something that no crash can leave behind.
-    #[error("{}: damaged: {what} at byte {at}: {found}; `gphash-recover` may save the rest", path.display())]
+    #[error("{}: damaged: {what} at byte {at}: {found}; `gphash-recover --salvage` may save the rest", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
