@@ -6,7 +6,7 @@ use std::fmt;
 ///
 /// | domain | file | durable | process crash | power cut |
 /// | --- | --- | --- | --- | --- |
-/// | `Dax` | DAX file or device | when the operation returns | nothing acknowledged is lost | the same |
+/// | `Dax` | DAX file | when the operation returns | nothing acknowledged is lost | the same |
 /// | `Shared` | tmpfs, hugetlbfs | when the operation returns | nothing acknowledged is lost | the file is gone |
 /// | `Checkpointed` | any file | at [`sync`](crate::Index::sync) | state of the last `sync` | state of the last `sync` |
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]

@@ -78,7 +78,7 @@ pub enum Error {
         path: PathBuf,
     },
 
-    /// The path leads to something that is not a regular file or DAX device.
+    /// The path leads to something that is not a regular file.
     #[error("{}: is a {found}, not a regular file", path.display())]
     NotAFile {
         /// The path.
