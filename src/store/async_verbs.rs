@@ -144,17 +144,19 @@ impl Store {
             callback(outcome);
         });
         let bytes = requests.iter().map(Request::bytes).sum::<usize>();
+        let waits = partitions.shared().when_full == WhenFull::Wait
+            && !requests.iter().all(Request::is_get);
         let partition = self.partition_of(&requests);
         let work = Work::Batch(requests, None);
         let refused = match partition {
             Some(partition) => {
-                if partitions.shared().when_full == WhenFull::Wait {
+                if waits {
                     partition.wait_for_room();
                 }
                 let queue = &partition.queue;
                 queue.submit_async(work, None, (callback, bytes), partition)
             }
-            None => partitions.submit_async(work, (callback, bytes)),
+            None => partitions.submit_async(work, (callback, bytes), waits),
         };
         if let Err((callback, error)) = refused {
             user_code::refuse(|| callback(Err(error)));

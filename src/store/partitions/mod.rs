@@ -38,7 +38,7 @@ use crate::store::commit::user_code;
 use crate::store::files::dir::is_full;
 use crate::store::inner::StoreInner;
 use crate::store::lifecycle::checkpoint::close_all;
-use crate::store::options::{StoreOptions, WhenFull};
+use crate::store::options::StoreOptions;
 use crate::store::partition::{Partition, last_of, retries};
 use crate::store::request::Response;
 use crate::store::shared::Shared;
@@ -204,7 +204,7 @@ impl Partitions {
     }
 
     /// Has changes of several partitions made by whoever is at work next, and the callback called with the answer. They
-    /// have so many bytes.
+    /// have so many bytes; before them the call `waits` for room in the memory budget.
     ///
     /// # Errors
     /// Those of [`Queue::submit_async`].
@@ -212,6 +212,7 @@ impl Partitions {
         self: &Arc<Self>,
         work: Work,
         (callback, bytes): (Callback, usize),
+        waits: bool,
     ) -> std::result::Result<(), (Callback, Error)> {
         let split = self.split(work.batch().expect("it has requests"));
         let numbers = split.counts().iter().map(|&(number, _)| number);
@@ -221,7 +222,7 @@ impl Partitions {
             let _outstanding = outstanding;
             callback(answer);
         });
-        if self.shared().when_full == WhenFull::Wait {
+        if waits {
             self.wait_for_room(&split);
         }
         let callback = (callback, bytes);
