@@ -145,6 +145,7 @@ impl Store {
         });
         let bytes = requests.iter().map(Request::bytes).sum::<usize>();
         let waits = partitions.shared().when_full == WhenFull::Wait
+            && !user_code::is_callback()
             && !requests.iter().all(Request::is_get);
         let partition = self.partition_of(&requests);
         let work = Work::Batch(requests, None);
@@ -169,10 +170,10 @@ impl Store {
     /// of the store call it at the end of their verbs. It may call the store; a panic of it is logged.
     /// Asynchronous requests of one thread are executed in their order if their keys are in one
     /// [partition](super::StoreOptions::partitions), or some of them of the same batch, and before changes there that
-    /// the thread makes later by verbs that wait. While 64 MiB of them wait there, this
-    /// call waits, too, but not in a callback; or it [fails](super::StoreOptions::when_full). They wait until their callbacks
-    /// are about to be called; what they answer is not counted. So a callback should not wait for a thread that calls
-    /// this. What is refused is told before this returns.
+    /// the thread makes later by verbs that wait. While 64 MiB of them wait there, this call waits, too, but not in a
+    /// callback; or it fails. They wait until their callbacks are about to be called; what they answer is not counted. So
+    /// a callback should not wait for a thread that calls this. It may also wait for the memory budget: see [`WhenFull`].
+    /// What is refused is told before this returns.
     ///
     /// # Examples
     /// ```

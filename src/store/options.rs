@@ -33,14 +33,16 @@ pub enum Durability {
     None,
 }
 
-/// What an asynchronous call does while 64 MiB of others wait where it would wait.
+/// What an asynchronous call does while 64 MiB of others wait where it would wait, or, if it changes something, while the
+/// index is far beyond the [memory budget](StoreOptions::memory_budget).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum WhenFull {
-    /// It waits until there is room, but not in a callback: the thread that calls it is the one that makes room.
+    /// It waits until there is room, but not in a callback: the thread that calls it is the one that makes room. For the
+    /// budget it waits up to a second in each partition.
     #[default]
     Wait,
-    /// It fails, with [`Error::QueueFull`], and nothing is done.
+    /// It fails, with [`Error::QueueFull`], and nothing is done. For the budget it does not wait.
     Refuse,
 }
 
@@ -409,8 +411,9 @@ impl StoreOptions {
     /// Bytes of memory that items may take, at least [`MIN_BUDGET`](Self::MIN_BUDGET). Beyond it the items
     /// that are read least are evicted to sorted files in the directory. The log's unsynced end, old versions and
     /// what else grows with the store count, too: see `docs/store.md`. An eighth of the budget is a cache
-    /// of those files' blocks. An index that has grown keeps its levels: of a much smaller budget than
-    /// before a quarter is left for records. A GPU that compacts pins up to an eighth of the budget besides it.
+    /// of those files' blocks. Changes wait, up to a second, while the index is far beyond it. An index
+    /// that has grown keeps its levels: of a much smaller budget than before a quarter is left for
+    /// records. A GPU that compacts pins up to an eighth of the budget besides it.
     ///
     /// The budget is no part of what the store is: each opening may give another.
     ///
