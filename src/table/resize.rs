@@ -80,7 +80,11 @@ impl<M: Medium> Table<M> {
             // What others have inserted counts only when they pause or end.
             let full = self.full_slots();
             if full < least {
-                return Err(self.limit("full slots before the table grows", least, full));
+                return Err(self.limit(
+                    "slots for keys that share few buckets (a new file hashes them otherwise)",
+                    self.shape.capacity(seen.top + 1),
+                    full * GROWTH_LOAD_MIN,
+                ));
             }
         }
         self.add_level(seen)
@@ -328,7 +332,7 @@ impl<M: Medium> Table<M> {
                     break;
                 }
                 let target = self.target_in(addr, state, record, &mut buffer);
-                if self.move_up(&target, addr, record, bucket.level)? {
+                if self.move_up(&target, addr, record)? {
                     break;
                 }
             }
@@ -342,7 +346,6 @@ impl<M: Medium> Table<M> {
         target: &ProbeKey,
         from: SlotAddr,
         record: RecordWord,
-        level: u32,
     ) -> Result<bool> {
         let medium = &self.medium;
         let frozen = record.with(RecordWord::FROZEN);
@@ -365,8 +368,8 @@ impl<M: Medium> Table<M> {
                 medium.write_back(from.record, 8);
                 medium.fence();
                 return Err(self.limit(
-                    "slots above for the items of a level that is being emptied",
-                    u64::from(level),
+                    "free slots where an item moves when the table grows (remove some items)",
+                    1,
                     0,
                 ));
             };

@@ -298,7 +298,7 @@ impl Mapping {
         if len > limit {
             return Err(Error::Limit {
                 path: self.path().to_path_buf(),
-                what: "bytes of the file while it is open",
+                what: "the length of the file (more is possible once it is opened anew)",
                 needed: len,
                 limit,
             });
