@@ -251,7 +251,7 @@ pub enum Error {
     },
 
     /// A directory that is not a store's: a new store would not be alone in it, or there is nothing to recover.
-    #[error("{}: not a gphash store: it holds {found}; a new store needs a directory that is empty or does not exist", path.display())]
+    #[error("{}: not a gphash store: it holds {found}", path.display())]
     ForeignDirectory {
         /// The directory.
         path: PathBuf,

@@ -341,12 +341,7 @@ impl<M: Medium> Table<M> {
     }
 
     /// Moves one item out of `from`; `false` if it changed meanwhile.
-    fn move_up(
-        &self,
-        target: &ProbeKey,
-        from: SlotAddr,
-        record: RecordWord,
-    ) -> Result<bool> {
+    fn move_up(&self, target: &ProbeKey, from: SlotAddr, record: RecordWord) -> Result<bool> {
         let medium = &self.medium;
         let frozen = record.with(RecordWord::FROZEN);
         // A frozen item that no one is moving was left by a crash; we go on with it.

@@ -163,6 +163,7 @@ fn dir_of_another_program() {
         matches!(error, Error::ForeignDirectory { .. })
     });
     assert!(text.contains("CURRENT"), "{text}");
+    assert!(text.contains("a new store needs"), "{text}");
     assert!(!folder.path().join("LOCK").exists());
     fs::write(
         folder.path().join("MANIFEST"),

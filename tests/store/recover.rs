@@ -159,6 +159,7 @@ fn dir_that_is_no_store_is_refused() {
             let (status, object) = tool(arguments, path);
             let told = object["error"].as_str().unwrap();
             assert!(told.contains("not a gphash store"), "{object}");
+            assert!(!told.contains("new store"), "{object}");
             assert_eq!((status, object["state"].as_str()), (2, Some("error")));
         }
     };

@@ -62,6 +62,17 @@ pub struct StoreDir {
     lock: PmFile,
 }
 
+/// Says in the error for a directory of something else what a new store needs.
+fn for_new_store(error: Error) -> Error {
+    match error {
+        Error::ForeignDirectory { path, found } => Error::ForeignDirectory {
+            path,
+            found: found + "; a new store needs a directory that is empty or does not exist",
+        },
+        error => error,
+    }
+}
+
 /// What of the reserve is given back to the disk first.
 const GIVEN_AT_ONCE: u64 = 64 << 10;
 
@@ -107,7 +118,7 @@ impl StoreDir {
         let log = root.within(LOG);
         let spill = root.within(SPILL);
         // Nothing is made in a directory that is not ours, not even the lock.
-        let known = inspect(&root)?;
+        let known = inspect(&root).map_err(for_new_store)?;
         identity.check(&root, known.as_ref().map(|known| &known.manifest))?;
         if let (Some(known), Some(names)) = (&known, names) {
             names.check(&root, &known.manifest)?;
