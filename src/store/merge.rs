@@ -33,8 +33,9 @@ pub trait MergeOperator: Send + Sync {
 
     /// The new value of `key`, from `value`, which is `None` if the key has none, and `operand`.
     /// Operands of one key come in the order of their requests, each on the value that the one
-    /// before has made. Several threads may call at a time, for different keys. It may read the
-    /// store, which has none of the group's changes yet; what changes one is refused with
+    /// before has made. Several threads may call at a time, for any keys, and more than once for one
+    /// operand, as when a group is tried again. So the value must depend on the arguments alone. It may
+    /// read the store, which has none of the group's changes yet; what changes one is refused with
     /// [`Error::Reentrant`], also in another store.
     ///
     /// # Errors
