@@ -339,7 +339,7 @@ pub enum Error {
     },
 
     /// A change has panicked, so that nobody knows how much of it was made. Reads go on; changes and
-    /// checkpoints are refused. What was answered is in the log: the next opening replays it.
+    /// checkpoints are refused. What was answered is in the log: the next opening replays it. The change itself may be, too.
     #[error("{}: a change panicked: {found}; close the store and open it again", path.display())]
     Broken {
         /// The store's directory.

@@ -117,9 +117,9 @@ use crate::{Error, Result};
 /// reader sees each batch wholly or not at all, and waits for none.
 ///
 /// What was answered outlives the process, and from the moment that [`Durability`] names also the
-/// machine. An error says that a change was not made, but for [`Error::Unfinished`]. After an error
-/// of the disk, the process or the machine may still stop so early that the next opening finds the
-/// change made.
+/// machine. An error says that a change was not made, but for [`Error::Unfinished`]. After
+/// [`Error::Broken`] the next opening may find the change made, and so it may after an error of the
+/// disk, if the process or the machine stops soon.
 ///
 /// In a child that the process forks, verbs return [`Error::Forked`]: the store is the parent's. Those that cannot fail must
 /// not be called there.
