@@ -115,8 +115,8 @@ impl<K: Pod, V: Pod> Index<K, V> {
     /// [`Error::LengthMismatch`] before anything is done. [`Error::NoSpace`] or [`Error::Limit`]
     /// when the table cannot grow: then some operations of the batch may have been done, each
     /// whole, and the table goes on working. A table that is nearly empty does not grow for keys
-    /// that all go to the same buckets: that is `Limit`, too. [`Error::Damaged`] and [`Error::Gpu`] may also come after some
-    /// operations.
+    /// that all go to the same buckets: that is `Limit`, too. [`Error::Io`], [`Error::Damaged`] and [`Error::Gpu`] may
+    /// also come after some operations.
     pub fn insert(&self, keys: &[K], values: &[V]) -> Result<FixedBitSet> {
         same_length(keys.len(), values.len())?;
         self.backend()?.write(
@@ -214,7 +214,7 @@ impl<K: Pod, V: Pod> Index<K, V> {
     /// ```
     ///
     /// # Errors
-    /// None on the CPU; [`Error::Gpu`] when the device fails.
+    /// [`Error::Forked`]; [`Error::Gpu`] when the device fails. No others on the CPU.
     pub fn contains(&self, keys: &[K]) -> Result<FixedBitSet> {
         self.backend()?.contains(&self.table, cast_slice(keys))
     }

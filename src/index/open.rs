@@ -34,7 +34,8 @@ impl<K: Pod, V: Pod> Index<K, V> {
     ///
     /// # Errors
     /// [`Error::AlreadyExists`] if something stands at `path`; [`Error::InvalidOption`],
-    /// [`Error::NoSpace`], [`Error::Domain`], [`Error::Gpu`]. Then nothing new is left there.
+    /// [`Error::NoSpace`], [`Error::Limit`], [`Error::ReadOnly`], [`Error::Io`], [`Error::Domain`],
+    /// [`Error::Gpu`]. Then nothing new is left there.
     pub fn create(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
         let path = path.as_ref();
         let shape = options.shape_for(size_of::<K>(), size_of::<V>())?;

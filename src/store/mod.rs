@@ -274,9 +274,11 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// [`Error::TooLong`], or [`Error::InvalidOption`] for a merge without an operator, before anything
-    /// is done; [`Error::Limit`] for more than 2^32 - 1 requests. [`Error::NoSpace`], [`Error::Io`] and the like
+    /// [`Error::TooLong`], [`Error::InvalidOption`] for a merge without an operator, [`Error::Reentrant`] and
+    /// [`Error::Forked`] before anything is done; [`Error::Limit`] for more than 2^32 - 1 requests.
+    /// [`Error::Damaged`] when what is asked for cannot be read, [`Error::NoSpace`], [`Error::Io`] and the like
     /// when the log cannot be written: nothing was changed. [`Error::Unfinished`] when the index has no room.
+    /// [`Error::Broken`] when a change has panicked.
     pub fn execute(&self, requests: Vec<Request>) -> Result<Vec<Response>> {
         self.check(&requests)?;
         self.metrics()
