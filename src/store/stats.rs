@@ -28,7 +28,7 @@ pub struct StoreStats {
     pub sequence: u64,
     /// Bytes of the log that a recovery would read.
     pub log_bytes: u64,
-    /// Iterators and transactions that are open.
+    /// Iterators, transactions and snapshots that are open.
     pub snapshots: usize,
     /// Values that were replaced and are kept for them.
     pub kept_versions: usize,
@@ -100,16 +100,17 @@ pub struct Steps {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Latencies {
-    /// `get` and `get_with` of the store, of snapshots and of transactions.
+    /// `get` and `get_with` of the store, of snapshots and of transactions; `get_async` up to its callback.
     pub get: LatencyStats,
     /// `multi_get` and `get_columns`, whatever the number of their keys.
     pub multi_get: LatencyStats,
     /// The calls of an iterator that have read a page of items. Others return an item of the page.
     pub range_page: LatencyStats,
-    /// One change alone: `put`, `delete`, `merge`, `put_if_absent`, `compare_and_swap`, `swap` and `take`, and
-    /// `put_async` up to its callback. Their stalls count.
+    /// One change alone: `put`, `delete`, `merge`, `put_if_absent`, `compare_and_swap`, `swap` and `take`;
+    /// asynchronous ones up to their callback. Their stalls count.
     pub change: LatencyStats,
-    /// `execute`, `write` and their forms in columns, whatever the number of their requests. Their stalls count.
+    /// `execute`, `write` and their forms in columns, `execute_async` up to its callback, whatever the number of their
+    /// requests. Their stalls count.
     pub batch: LatencyStats,
     /// Commits of transactions that have changed something, those in conflict included.
     pub commit: LatencyStats,

@@ -69,8 +69,8 @@ pub struct Recovery {
 /// How far a long pass has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
-    /// What is being done: `"scan"`, `"repair"`, `"resize"`, `"verify"`, `"shrink"`, `"compact"`,
-    /// `"compact files"`.
+    /// What is being done: `"scan"`, `"repair"`, `"resize"`, `"verify"`, `"shrink"`, `"compact"`; of a
+    /// store also `"compact files"`, `"log"`, `"sorted files"`, `"order"`.
     pub phase: &'static str,
     /// Units done.
     pub done: u64,
