@@ -376,9 +376,9 @@ impl StoreOptions {
     }
 
     /// How long the store must rest until room of its index that it does not need goes back to the file system by
-    /// itself, or `None` for never; see [`Options::idle_compaction`](crate::Options::idle_compaction). It ends with a
-    /// checkpoint. So does what deletions and new values in the index hide below it, if that is estimated to be more
-    /// than 16 MiB and an eighth of the files.
+    /// itself, or `None` for never; see [`Options::idle_compaction`](crate::Options::idle_compaction). So does what
+    /// deletions and new values in the index hide below it, if that is estimated to be more than 16 MiB and an eighth of
+    /// the files. It ends with a checkpoint.
     ///
     /// Default: 10 seconds.
     #[must_use]
