@@ -18,7 +18,7 @@ pub enum Error {
     /// An option, or a combination of options, that cannot be.
     #[error("invalid option {option}: {found}; expected {expected}")]
     InvalidOption {
-        /// Name of the option as in [`Options`](crate::Options).
+        /// Name of the option as in [`Options`](crate::Options), or of an argument.
         option: &'static str,
         /// What was given.
         found: String,
