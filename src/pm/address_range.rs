@@ -15,8 +15,8 @@ use crate::width::to_usize;
 /// Addresses of a process.
 const ADDRESSES: u64 = 1 << 47;
 
-/// Each file gets such a part of the addresses that are left: 256 GiB at first, and after every 256
-/// files half as much. So a process can have thousands open.
+/// Each file gets such a part of the addresses that are left: the first one 512 GiB, others 256 GiB, and after every
+/// 256 files half as much. So a process can have thousands open.
 const FILES_PER_HALVING: u64 = 256;
 
 /// Where the process may have fewer, each file gets such a part of those that are left.
