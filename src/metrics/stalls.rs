@@ -1,6 +1,7 @@
 //! Stalls: how often and how long changes waited for something else than their own work.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::Mutex;
@@ -44,6 +45,12 @@ impl StallReason {
             Self::Queue => "queue",
             Self::Compaction => "compaction",
         }
+    }
+}
+
+impl fmt::Display for StallReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }
 

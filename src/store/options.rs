@@ -46,6 +46,28 @@ pub enum WhenFull {
     Refuse,
 }
 
+impl fmt::Display for WhenFull {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            WhenFull::Wait => "wait",
+            WhenFull::Refuse => "refuse",
+        })
+    }
+}
+
+impl FromStr for WhenFull {
+    type Err = ParseOptionError;
+
+    /// `wait` or `refuse`.
+    fn from_str(text: &str) -> std::result::Result<Self, ParseOptionError> {
+        match text {
+            "wait" => Ok(WhenFull::Wait),
+            "refuse" => Ok(WhenFull::Refuse),
+            _ => Err(ParseOptionError::new("when_full", text, "wait or refuse")),
+        }
+    }
+}
+
 /// Units of a [`Durability::Interval`] in text, the longest first, in nanoseconds.
 const INTERVAL_UNITS: [(&str, u64); 4] = [
     ("s", 1_000_000_000),

@@ -190,7 +190,7 @@ impl Latencies {
 /// let stalls = store.stats().stalls;
 /// println!("{:?} in all for the memory budget", stalls.memory_budget.total);
 /// for stall in &stalls.recent {
-///     println!("{:?}: {} for {:?}", stall.began, stall.reason.name(), stall.waited);
+///     println!("{:?}: {} for {:?}", stall.began, stall.reason, stall.waited);
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

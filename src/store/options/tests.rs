@@ -47,6 +47,15 @@ fn durability_is_parsed_from_its_text() {
 }
 
 #[test]
+fn when_full_is_parsed_from_its_text() {
+    for when_full in [WhenFull::Wait, WhenFull::Refuse] {
+        assert_eq!(when_full.to_string().parse(), Ok(when_full));
+    }
+    let error = "fail".parse::<WhenFull>().unwrap_err().to_string();
+    assert_eq!(error, "when_full \"fail\"; expected wait or refuse");
+}
+
+#[test]
 fn new_store_has_a_partition_for_each_core_within_its_budget() {
     let of_cores = [
         (1, 1),
