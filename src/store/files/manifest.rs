@@ -27,6 +27,7 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use bytemuck::{Pod, Zeroable};
+use gphash_log_record::SEQUENCE_LIMIT;
 use static_assertions::const_assert_eq;
 
 use crate::layout::preamble::{self, FileFormat, Preamble};
@@ -49,9 +50,6 @@ pub const NEXT_NAME: &str = "MANIFEST.next";
 
 /// Longest name of a merge operator or a partitioner, in bytes.
 pub const LONGEST_NAME: usize = 1024;
-
-/// Numbers of segments and sequence numbers are below this: what is counted up does not overflow.
-pub const SEQUENCE_LIMIT: u64 = 1 << 62;
 
 /// Most files below the table.
 pub const FILES_MAX: usize = 1 << 20;

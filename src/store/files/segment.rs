@@ -16,12 +16,12 @@
 use std::path::Path;
 
 use bytemuck::{Pod, Zeroable};
+use gphash_log_record::SEQUENCE_LIMIT;
 use static_assertions::const_assert_eq;
 
 use crate::layout::preamble::{self, FileFormat, Preamble};
 use crate::pm::{Dir, PmFile, Window};
 use crate::pool::parallel;
-use crate::store::files::manifest::SEQUENCE_LIMIT;
 use crate::width::to_usize;
 use crate::{Error, Result};
 

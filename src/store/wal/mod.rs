@@ -6,7 +6,6 @@
 //! part of it the index has.
 
 pub mod inspect;
-pub mod record;
 pub mod replay;
 
 use std::sync::Arc;
@@ -24,6 +23,7 @@ use crate::store::files::dir::{Room, StoreDir};
 use crate::store::files::manifest::Manifest;
 use crate::store::files::segment::{LEAST_EXTENSION, SEGMENT_HEADER, Segment, extension};
 use crate::width::to_usize;
+pub use gphash_log_record as record;
 use record::{BLOCK, Entry, GroupPart, RECORD_HEADER, RecordHeader, seed};
 
 /// Longest record that is put together in memory, in bytes. A longer one goes to the file block by
@@ -613,7 +613,7 @@ impl Tail {
         let mut len = 0;
         let offsets = entries.iter().map(|entry| {
             let offset = len;
-            len += entry.len();
+            len += entry.bytes();
             offset
         });
         let offsets: Vec<u64> = offsets.collect();

@@ -4,11 +4,10 @@ use std::ops::Range;
 use std::path::Path;
 
 use super::record;
-use super::record::{Entry, GroupPart, RECORD_HEADER, RecordHeader, seed};
+use super::record::{Entry, GroupPart, RECORD_HEADER, RecordHeader, SEQUENCE_LIMIT, seed};
 use crate::pool;
 use crate::pool::parallel;
 use crate::store::files::dir::{Room, StoreDir};
-use crate::store::files::manifest::SEQUENCE_LIMIT;
 use crate::store::files::segment;
 use crate::store::files::segment::{SEGMENT_HEADER, Segment};
 use crate::table::item::Mutation;

@@ -25,7 +25,10 @@ fn log_entries_round_trip() {
         bytes.extend_from_slice(entry.key);
         bytes.extend_from_slice(entry.value.unwrap_or_default());
     }
-    assert_eq!(bytes.len() as u64, all.iter().map(Entry::len).sum::<u64>());
+    assert_eq!(
+        bytes.len() as u64,
+        all.iter().map(Entry::bytes).sum::<u64>()
+    );
     let read: Vec<_> = entries(&bytes).collect();
     assert_eq!(read, all.map(Some));
     for len in 1..bytes.len() {

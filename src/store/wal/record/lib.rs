@@ -1,4 +1,4 @@
-//! A record of the log: what one group of batches leaves behind.
+//! A record of the write-ahead log: what one group of batches leaves behind.
 //!
 //! ```text
 //!  0       8     16      24     32        40         48
@@ -32,13 +32,14 @@
 //! *first* is the sequence number of the request.
 
 use bytemuck::{Pod, Zeroable};
+use gphash_layout::size_class::{MAX_VARIABLE_KEY, MAX_VARIABLE_VALUE};
+use gphash_layout::width::to_usize;
+use gphash_pool::prefetch;
 use static_assertions::const_assert_eq;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::layout::size_class::{MAX_VARIABLE_KEY, MAX_VARIABLE_VALUE};
-use crate::pool::prefetch;
-use crate::store::files::manifest::SEQUENCE_LIMIT;
-use crate::width::to_usize;
+/// Numbers of segments and sequence numbers are below this: what is counted up does not overflow.
+pub const SEQUENCE_LIMIT: u64 = 1 << 62;
 
 /// How many entries before its copy an entry is asked for.
 const PREFETCH_DISTANCE: usize = 8;
@@ -94,11 +95,13 @@ impl RecordHeader {
     }
 
     /// Whether the record has a part of a group of several partitions.
+    #[inline]
     pub fn is_part(&self) -> bool {
         self.span & IS_PART != 0
     }
 
     /// How many sequence numbers the group has.
+    #[inline]
     pub fn span(&self) -> u64 {
         self.span & !IS_PART
     }
@@ -115,17 +118,20 @@ impl RecordHeader {
     }
 
     /// The header at the start of `bytes`, if it is one of this offset.
+    #[inline]
     pub fn read(bytes: &[u8], seed: u64) -> Option<Self> {
         let header: Self = bytemuck::pod_read_unaligned(bytes.get(..RECORD_HEADER)?);
         (header.check == header.own_check(seed)).then_some(header)
     }
 
     /// The header of a record that is known to be one.
+    #[inline]
     pub fn known(record: &[u8]) -> Option<Self> {
         Some(bytemuck::pod_read_unaligned(record.get(..RECORD_HEADER)?))
     }
 
     /// The first sequence number of a record that is known to be one.
+    #[inline]
     pub fn first_of(record: &[u8]) -> Option<u64> {
         Some(Self::known(record)?.first)
     }
@@ -136,11 +142,13 @@ impl RecordHeader {
     }
 
     /// Whether it is no record, but says that all before it is durable.
+    #[inline]
     pub fn is_witness(&self) -> bool {
         self.len == 0 && self.span == 0
     }
 
     /// Bytes from this record to the next; `None` if no file is so long.
+    #[inline]
     pub fn stride(&self) -> Option<u64> {
         let padded = self.len.checked_next_multiple_of(8)?;
         padded.checked_add(RECORD_HEADER as u64)
@@ -148,12 +156,16 @@ impl RecordHeader {
 }
 
 /// The seed of a record's checksums.
+#[inline]
 pub fn seed(salt: u64, at: u64) -> u64 {
     salt.wrapping_add(at)
 }
 
 /// Makes records valid at another offset, from `at` on in a segment with this salt. All that stands
 /// before them there is durable.
+///
+/// # Panics
+/// If they are not whole.
 pub fn move_to(mut records: &mut [u8], salt: u64, mut at: u64) {
     while let Some((head, rest)) = records.split_first_chunk_mut::<RECORD_HEADER>() {
         let header: RecordHeader = bytemuck::pod_read_unaligned(head);
@@ -180,7 +192,7 @@ pub fn prefetched<'e, 'a>(entries: &'e [Entry<'a>]) -> impl Iterator<Item = &'e 
 
 /// How long the entries of a record are, in bytes.
 pub fn len(entries: &[Entry]) -> u64 {
-    entries.iter().map(Entry::len).sum()
+    entries.iter().map(Entry::bytes).sum()
 }
 
 /// The checksum of entries.
@@ -210,11 +222,16 @@ pub struct Entry<'a> {
 
 impl<'a> Entry<'a> {
     /// Bytes in a record.
-    pub fn len(&self) -> u64 {
+    #[inline]
+    pub fn bytes(&self) -> u64 {
         (ENTRY_HEADER + self.key.len() + self.value.map_or(0, <[u8]>::len)) as u64
     }
 
     /// What stands before the key.
+    ///
+    /// # Panics
+    /// If key or value have 4 GiB or more.
+    #[inline]
     pub fn head(&self) -> [u8; ENTRY_HEADER] {
         let deleted = if self.value.is_none() { DELETED } else { 0 };
         let mut head = [0; ENTRY_HEADER];
@@ -232,6 +249,9 @@ impl<'a> Entry<'a> {
     }
 
     /// Puts the entry behind `bytes`, without its first `skipped` bytes, until those are `most`.
+    ///
+    /// # Panics
+    /// If `bytes` are more than `most`.
     pub fn put(&self, bytes: &mut Vec<u8>, skipped: usize, most: usize) {
         let mut skipped = skipped;
         for part in self.parts(&self.head()) {
@@ -243,6 +263,9 @@ impl<'a> Entry<'a> {
     }
 
     /// Puts entries into `bytes`, which have just the room for them.
+    ///
+    /// # Panics
+    /// If they have less.
     pub fn put_all(entries: &[Self], mut bytes: &mut [u8]) {
         for entry in prefetched(entries) {
             for part in entry.parts(&entry.head()) {
@@ -254,6 +277,7 @@ impl<'a> Entry<'a> {
     }
 
     /// Takes the first entry off `bytes`; `None` if it cannot be one.
+    #[inline]
     pub fn take(bytes: &mut &'a [u8]) -> Option<Self> {
         let (head, rest) = bytes.split_at_checked(ENTRY_HEADER)?;
         let word = |at| u32::from_le_bytes(head[at..at + 4].try_into().expect("four bytes"));
