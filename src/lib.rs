@@ -66,9 +66,9 @@ pub(crate) use gphash_hot_cache as hot_cache;
 pub(crate) use gphash_layout::width;
 pub(crate) use gphash_metrics as metrics;
 pub(crate) use gphash_pool as pool;
+pub(crate) use gphash_sync as sync;
 mod process;
 pub mod store;
-mod sync;
 mod table;
 #[cfg(feature = "cuda")]
 mod write_trace;

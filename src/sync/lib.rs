@@ -6,26 +6,24 @@
 mod modelled;
 
 #[cfg(not(loom))]
-pub(crate) use crossbeam_queue::SegQueue;
+pub use crossbeam_queue::SegQueue;
 #[cfg(not(loom))]
-pub(crate) use gphash_pool::thread_number;
+pub use gphash_pool::thread_number;
 #[cfg(loom)]
-pub(crate) use loom::sync::{
+pub use loom::sync::{
     MutexGuard, RwLockReadGuard,
     atomic::{AtomicPtr, AtomicU64, Ordering, fence},
 };
-#[cfg(all(loom, test))]
-pub(crate) use modelled::be_thread;
 #[cfg(loom)]
-pub(crate) use modelled::{Mutex, RwLock, SegQueue, thread_number};
+pub use modelled::{Mutex, RwLock, SegQueue, be_thread, thread_number};
 #[cfg(not(loom))]
-pub(crate) use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
+pub use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
 #[cfg(not(loom))]
-pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering, fence};
+pub use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering, fence};
 
 /// Lets another thread run while this one waits for it.
 #[inline]
-pub(crate) fn pause() {
+pub fn pause() {
     #[cfg(loom)]
     loom::thread::yield_now();
     #[cfg(not(loom))]
@@ -33,8 +31,8 @@ pub(crate) fn pause() {
 }
 
 /// Looks away for a while from something that takes its time.
-#[cfg(feature = "cuda")]
-pub(crate) fn nap() {
+#[inline]
+pub fn nap() {
     #[cfg(loom)]
     loom::thread::yield_now();
     #[cfg(not(loom))]
