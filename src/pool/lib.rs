@@ -5,8 +5,6 @@
 //! is shared among the threads of a pool of its own. A caller on a thread of another pool is served
 //! on a thread outside of that.
 
-pub mod arena_extents;
-pub mod arena_shard;
 pub mod bloom_filter;
 pub mod crew;
 pub mod dirty_map;

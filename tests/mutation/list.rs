@@ -5,6 +5,8 @@
 pub enum Suite {
     /// The unit tests of this name.
     Unit(&'static str),
+    /// Those of this name of the record arena alone.
+    Arena(&'static str),
     /// Those of this name of the hot cache alone.
     HotCache(&'static str),
     /// Those of this name of the words of the file alone.
@@ -35,6 +37,7 @@ impl Suite {
             Self::CudaUnit(name) | Self::Emulated(name) => {
                 vec!["--features", "cuda", "--lib", name]
             }
+            Self::Arena(name) => vec!["--package", "gphash-arena", "--lib", name],
             Self::HotCache(name) => vec!["--package", "gphash-hot-cache", "--lib", name],
             Self::Layout(name) => vec!["--package", "gphash-layout", "--lib", name],
             Self::Store(name) => vec!["--test", "store", name],
@@ -54,6 +57,7 @@ impl Suite {
     pub fn variables(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::Unit(_)
+            | Self::Arena(_)
             | Self::HotCache(_)
             | Self::Layout(_)
             | Self::CudaUnit(_)
@@ -900,14 +904,14 @@ pub const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         name: "a record is used again while it may be read",
-        file: "src/table/alloc/epoch.rs",
+        file: "src/table/alloc/arena/epoch.rs",
         find: "pub const GRACE: u64 = 2;\n",
         replacement: "pub const GRACE: u64 = 0;\n",
         suite: Suite::Loom("loom_tests::records"),
     },
     Mutation {
         name: "a reader lets go of its epoch before it has read",
-        file: "src/table/alloc/epoch.rs",
+        file: "src/table/alloc/arena/epoch.rs",
         find: ".store(FREE, Ordering::Release);\n",
         replacement: ".store(FREE, Ordering::Relaxed);\n",
         suite: Suite::Loom("loom_tests::records"),
@@ -1610,14 +1614,14 @@ pub const MUTATIONS: &[Mutation] = &[
         file: "src/table/alloc/arena/vacate.rs",
         find: "        if self.is_active.load(Ordering::Acquire)\n",
         replacement: "        if false\n",
-        suite: Suite::Unit("vacate"),
+        suite: Suite::Arena("vacate"),
     },
     Mutation {
         name: "a part leaves that is not empty",
         file: "src/table/alloc/arena/vacate.rs",
         find: "(is_unused || free.len() as u64 == part.count) {",
         replacement: "(is_unused || free.len() as u64 <= part.count) {",
-        suite: Suite::Unit("vacate"),
+        suite: Suite::Arena("vacate"),
     },
     Mutation {
         name: "room is punched before the checkpoint that gives it up",

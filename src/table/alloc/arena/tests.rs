@@ -1,12 +1,20 @@
+use gphash_layout::size_class::{SIZE_CLASSES, class_size};
+
 use super::*;
 
-fn arena(value_size: u64) -> Arena {
-    Arena::new(&Shape::new(8, value_size, 8, 2, 2).unwrap())
+/// The arena of a table of fixed values.
+fn fixed(stride: u64) -> Arena {
+    Arena::new([stride].into_iter())
+}
+
+/// That of one of values of variable length.
+pub(crate) fn variable() -> Arena {
+    Arena::new((0..SIZE_CLASSES).map(class_size))
 }
 
 #[test]
 fn record_numbers_and_offsets_are_inverse() {
-    let arena = Arena::new(&Shape::variable(8, 2, 2).unwrap());
+    let arena = variable();
     // Classes of 40 and of 32 bytes.
     arena.add_extent(1, 4096, 100);
     arena.add_extent(0, 65536, 4096);
@@ -27,7 +35,7 @@ fn record_numbers_and_offsets_are_inverse() {
 
 #[test]
 fn record_is_handed_out_once_and_again_only_after_grace() {
-    let arena = arena(64 << 10);
+    let arena = fixed(64 << 10);
     arena.add_extent(0, 4096, 640 << 10);
     let mut shard = arena.shard(3);
     let mut taken: Vec<_> = std::iter::from_fn(|| arena.allocate(&mut shard, 0, || 1)).collect();
@@ -43,7 +51,7 @@ fn record_is_handed_out_once_and_again_only_after_grace() {
 
 #[test]
 fn records_come_back_to_their_own_class() {
-    let arena = Arena::new(&Shape::variable(8, 2, 2).unwrap());
+    let arena = variable();
     arena.add_extent(0, 4096, 32);
     arena.add_extent(5, 8192, 80);
     let mut shard = arena.shard(0);
@@ -62,7 +70,7 @@ fn records_come_back_to_their_own_class() {
 #[test]
 fn shards_of_a_small_arena_keep_few_retired_records() {
     let kept = |bytes: u64| {
-        let arena = arena(1016);
+        let arena = fixed(1 << 10);
         arena.add_extent(0, 4096, bytes);
         let mut shard = arena.shard(0);
         let mut kept = 0;

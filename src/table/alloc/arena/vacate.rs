@@ -6,10 +6,11 @@
 
 use std::sync::atomic::AtomicBool;
 
-use super::{Arena, ArenaExtent, Class, ExtentMap};
-use crate::layout::PAGE;
-use crate::sync::{Mutex, Ordering};
-use crate::width::to_usize;
+use gphash_layout::PAGE;
+use gphash_layout::width::to_usize;
+use gphash_sync::{Mutex, Ordering};
+
+use crate::{Arena, ArenaExtent, Class, ExtentMap};
 
 /// Records that are given back at a time: whoever needs one takes so many.
 const GIVEN_AT_ONCE: usize = 4096;

@@ -1,10 +1,9 @@
 use std::collections::BTreeSet;
 
+use gphash_sync::be_thread;
 use loom::thread;
 
 use super::*;
-use crate::layout::Shape;
-use crate::sync::be_thread;
 
 /// Parts leave while another thread takes records and gives them back: none is in two hands, and none is lost.
 #[test]
@@ -13,7 +12,7 @@ fn part_is_emptied_beside_allocation() {
     builder.preemption_bound = builder.preemption_bound.or(Some(3));
     builder.max_branches = 20_000;
     builder.check(|| {
-        let arena = Arena::new(&Shape::new(8, 4096, 8, 2, 2).unwrap());
+        let arena = Arena::new([4096].into_iter());
         arena.add_extent(0, 0x10000, 3 * 4096);
         let arena = std::sync::Arc::new(arena);
         let mut records = Vec::new();

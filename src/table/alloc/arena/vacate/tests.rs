@@ -1,5 +1,7 @@
+use gphash_layout::size_class::class_size;
+
 use super::*;
-use crate::layout::Shape;
+use crate::tests::variable;
 
 /// Takes all records of a class, in order.
 fn take_all_of(arena: &Arena, class: u32) -> Vec<u64> {
@@ -9,7 +11,7 @@ fn take_all_of(arena: &Arena, class: u32) -> Vec<u64> {
 
 #[test]
 fn part_is_cut_at_pages_and_records() {
-    let arena = Arena::new(&Shape::variable(8, 2, 2).unwrap());
+    let arena = variable();
     // Records of 40 bytes: five pages hold 512 of them.
     arena.add_extent(1, 8192, 50 << 10);
     let parts: Vec<_> = cut(arena.extents().iter().next().unwrap(), 4096).collect();
@@ -22,7 +24,7 @@ fn part_is_cut_at_pages_and_records() {
         [(8192, 20480, 512), (28672, 20480, 512), (49152, 10240, 256)]
     );
     for class in [0, 5, 17, 28, 30, 60] {
-        let stride = Shape::variable(8, 2, 2).unwrap().record_size(class);
+        let stride = class_size(class);
         let extent = ArenaExtent {
             offset: 1 << 20,
             len: 64 << 20,
@@ -43,7 +45,7 @@ fn part_is_cut_at_pages_and_records() {
 
 #[test]
 fn empty_part_leaves_the_arena_and_no_number_changes() {
-    let arena = Arena::new(&Shape::new(8, 4096, 8, 2, 2).unwrap());
+    let arena = Arena::new([4096].into_iter());
     arena.add_extent(0, 0x10000, 8 * 4096);
     let records = take_all_of(&arena, 0);
     assert_eq!(records.len(), 8);
@@ -68,7 +70,7 @@ fn empty_part_leaves_the_arena_and_no_number_changes() {
 
 #[test]
 fn part_that_somebody_uses_stays_and_its_records_come_back() {
-    let arena = Arena::new(&Shape::new(8, 4096, 8, 2, 2).unwrap());
+    let arena = Arena::new([4096].into_iter());
     arena.add_extent(0, 0x10000, 8 * 4096);
     let mut records = take_all_of(&arena, 0);
     arena.give(records.split_off(1));
@@ -96,7 +98,7 @@ fn part_that_somebody_uses_stays_and_its_records_come_back() {
 
 #[test]
 fn records_that_were_never_taken_are_given_up() {
-    let arena = Arena::new(&Shape::new(8, 4096, 8, 2, 2).unwrap());
+    let arena = Arena::new([4096].into_iter());
     arena.add_extent(0, 0x10000, 100 * 4096);
     let mut shard = arena.shard(0);
     let record = arena.allocate(&mut shard, 0, || 1).unwrap();

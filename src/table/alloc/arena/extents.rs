@@ -58,7 +58,7 @@ impl ArenaExtent {
 
 /// The extents of an arena at one time, in the order in which they were added.
 #[derive(Debug, Clone, Default)]
-pub struct Extents(pub Arc<[ArenaExtent]>);
+pub struct Extents(pub(crate) Arc<[ArenaExtent]>);
 
 impl Extents {
     /// One after another.

@@ -2,26 +2,27 @@
 //!
 //! None of this is in the file. Recovery rebuilds it from the records that slots refer to, so
 //! taking and freeing a record writes nothing. Runs of fresh records are taken by one CAS, freed
-//! ones wait in limbo until no reader can hold them (see [`epoch`](super::epoch)).
+//! ones wait in limbo until no reader can hold them (see [`epoch`]).
 //!
 //! Records of one size class are numbered over the extents of that class; tables of fixed values
 //! have one class.
 
+pub mod epoch;
+mod extents;
+mod shard;
 mod vacate;
-
-pub use crate::pool::arena_extents::{ArenaExtent, ExtentMap, Extents};
-use crate::pool::arena_shard::Cache;
-pub use crate::pool::arena_shard::Shard;
-
-use crate::table::alloc::arena::vacate::Vacating;
-pub use crate::table::alloc::arena::vacate::Victims;
 
 use std::sync::Arc;
 
-use super::epoch::{GRACE, MAX_PINS};
-use crate::layout::Shape;
-use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, RwLock, SegQueue};
-use crate::width::{to_usize, u32_of};
+use gphash_layout::width::{to_usize, u32_of};
+use gphash_sync::{AtomicU64, Mutex, MutexGuard, Ordering, RwLock, SegQueue};
+
+use epoch::{GRACE, MAX_PINS};
+pub use extents::{ArenaExtent, ExtentMap, Extents};
+use shard::Cache;
+pub use shard::Shard;
+use vacate::Vacating;
+pub use vacate::Victims;
 
 /// Caches of free records, one for each operation that runs at once.
 const SHARDS: usize = MAX_PINS;
@@ -73,25 +74,22 @@ struct Class {
 }
 
 impl Arena {
-    /// An arena without extents, for a table of `shape`.
-    pub fn new(shape: &Shape) -> Self {
-        let most = match shape.classes() {
+    /// An arena without extents. `strides` are the bytes from one record to the next, of each size class.
+    pub fn new(strides: impl ExactSizeIterator<Item = u64>) -> Self {
+        let most = match strides.len() {
             1 => RUN.0,
             _ => RUN.0 / SHARED_RUN,
         };
-        let class = |class| {
-            let stride = shape.record_size(class);
-            Class {
-                stride,
-                end: std::sync::atomic::AtomicU64::new(0),
-                removed: std::sync::atomic::AtomicU64::new(0),
-                next: AtomicU64::new(0),
-                free: SegQueue::new(),
-                run: (most / stride).clamp(1, RUN.1),
-            }
+        let class = |stride| Class {
+            stride,
+            end: std::sync::atomic::AtomicU64::new(0),
+            removed: std::sync::atomic::AtomicU64::new(0),
+            next: AtomicU64::new(0),
+            free: SegQueue::new(),
+            run: (most / stride).clamp(1, RUN.1),
         };
         Self {
-            classes: (0..shape.classes()).map(class).collect(),
+            classes: strides.map(class).collect(),
             extents: RwLock::default(),
             vacating: Vacating::default(),
             limbo: SegQueue::new(),
@@ -103,10 +101,14 @@ impl Arena {
     }
 
     /// The size classes.
+    ///
+    /// # Panics
+    /// If there are 2³² of them.
     pub fn classes(&self) -> std::ops::Range<u32> {
         0..u32::try_from(self.classes.len()).expect("classes are few")
     }
 
+    #[inline]
     fn class(&self, class: u32) -> &Class {
         &self.classes[class as usize]
     }
@@ -127,6 +129,7 @@ impl Arena {
     }
 
     /// Number behind that of the last record of a class.
+    #[inline]
     pub fn end(&self, class: u32) -> u64 {
         self.class(class)
             .end
@@ -169,6 +172,7 @@ impl Arena {
     }
 
     /// Records of a class taken at least once.
+    #[inline]
     pub fn high_water(&self, class: u32) -> u64 {
         self.class(class).next.load(Ordering::Acquire)
     }
@@ -244,8 +248,8 @@ impl Arena {
     }
 
     /// Takes one fresh record at a time, and lets go of each retired one at once, so that records
-    /// are soon used again.
-    #[cfg(all(test, not(loom)))]
+    /// are soon used again. For tests.
+    #[doc(hidden)]
     pub fn hurry(&mut self) {
         self.classes.iter_mut().for_each(|class| class.run = 1);
         self.retired_max = 1;
@@ -313,7 +317,6 @@ impl Arena {
     }
 
     /// As [`take_all`](Self::take_all) beside readers, at an `epoch`: without what they may still hold.
-    #[cfg(feature = "cuda")]
     pub fn take_passed(&self, epoch: u64) -> Vec<u64> {
         self.leave_limbo(epoch);
         self.take_batches()
@@ -349,6 +352,7 @@ impl Arena {
 
     /// A shard for the caller alone. `hint` picks where to look first. No one waits here: with
     /// all shards in use the search goes round.
+    #[inline]
     pub fn shard(&self, hint: usize) -> MutexGuard<'_, Shard> {
         let mut index = hint;
         let mut shard = loop {
@@ -426,17 +430,20 @@ impl Arena {
     }
 
     /// Whether there are retired records in limbo.
+    #[inline]
     pub fn has_limbo(&self) -> bool {
         !self.limbo.is_empty()
     }
 
     /// Whether some of those wait for an epoch after this one. An advance is dear: it looks at all pins.
+    #[inline]
     pub fn awaits_epoch(&self, epoch: impl Fn() -> u64) -> bool {
         self.has_limbo() && epoch() < self.limbo_ends.load(Ordering::Relaxed)
     }
 
     /// Sends what the shard has retired to limbo once it is much. `epoch` must be read after the
     /// records were unlinked.
+    #[inline]
     pub fn flush(&self, shard: &mut Shard, epoch: impl Fn() -> u64) {
         let bytes = self.retired_bytes_max.load(Ordering::Relaxed);
         if shard.retired_bytes >= bytes || shard.retired.len() >= self.retired_max {

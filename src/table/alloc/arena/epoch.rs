@@ -6,7 +6,7 @@
 
 use crossbeam_utils::CachePadded;
 
-use crate::sync::{AtomicU64, Ordering, fence, pause};
+use gphash_sync::{AtomicU64, Ordering, fence, pause};
 
 /// Most operations that can be pinned at once; a further one waits for a pin.
 #[cfg(not(loom))]
@@ -33,9 +33,9 @@ pub struct Pin<'e> {
     number: usize,
 }
 
-impl Epochs {
+impl Default for Epochs {
     /// No one is pinned.
-    pub fn new() -> Self {
+    fn default() -> Self {
         Self {
             global: CachePadded::new(AtomicU64::new(1)),
             pins: (0..MAX_PINS)
@@ -43,14 +43,18 @@ impl Epochs {
                 .collect(),
         }
     }
+}
 
+impl Epochs {
     /// The global epoch.
+    #[inline]
     pub fn current(&self) -> u64 {
         self.global.load(Ordering::Acquire)
     }
 
     /// Pins the caller. `hint` picks where to look for a free pin first: the same one for the same
     /// thread keeps its cache line there.
+    #[inline]
     pub fn pin(&self, hint: usize) -> Pin<'_> {
         let mut number = hint % MAX_PINS;
         loop {
@@ -70,6 +74,7 @@ impl Epochs {
 
     /// Moves a fresh pin to the newest epoch: the global one may have advanced between reading
     /// it and being seen in the pin.
+    #[inline]
     fn publish(&self, number: usize, mut epoch: u64) -> Pin<'_> {
         loop {
             fence(Ordering::SeqCst);
@@ -109,6 +114,7 @@ impl Epochs {
 }
 
 impl Drop for Pin<'_> {
+    #[inline]
     fn drop(&mut self) {
         self.epochs.pins[self.number].store(FREE, Ordering::Release);
     }

@@ -4,22 +4,22 @@
 #[derive(Default)]
 pub struct Shard {
     /// Those of each class.
-    pub caches: Box<[Cache]>,
+    pub(crate) caches: Box<[Cache]>,
     /// Records that readers may still hold.
-    pub retired: Vec<u64>,
+    pub(crate) retired: Vec<u64>,
     /// Their bytes.
-    pub retired_bytes: u64,
+    pub(crate) retired_bytes: u64,
     /// Fresh records were taken.
-    pub taken_run: bool,
+    pub(crate) taken_run: bool,
 }
 
 /// Records of one class that a shard may take.
 #[derive(Clone, Default)]
-pub struct Cache {
+pub(crate) struct Cache {
     /// That were given back.
-    pub free: Vec<u64>,
+    pub(crate) free: Vec<u64>,
     /// That are fresh.
-    pub run: std::ops::Range<u64>,
+    pub(crate) run: std::ops::Range<u64>,
 }
 
 impl Shard {
