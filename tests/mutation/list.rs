@@ -2347,4 +2347,11 @@ pub const MUTATIONS: &[Mutation] = &[
         replacement: "if advanced.is_ok() && self.cursors[first].key().is_some() {",
         suite: Suite::Unit("lsm::tests::model"),
     },
+    Mutation {
+        name: "what comes to hide items of files meanwhile leaves with the others",
+        file: "src/store/lifecycle/hiding.rs",
+        find: "stamp.sequence() < next && hides(",
+        replacement: "next > 0 && hides(",
+        suite: Suite::Unit("eviction_of_what_hides"),
+    },
 ];

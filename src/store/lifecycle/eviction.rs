@@ -215,7 +215,7 @@ impl Eviction<'_> {
                 self.budget.note_brought(0);
                 return Ok(());
             }
-            let left = self.evict(cold, &begin, &mut remove)?;
+            let left = self.evict(cold, || Some(begin()), &mut remove)?;
             let now = self.tiers.table.record_bytes();
             // What was overwritten meanwhile is still there, and counts as brought.
             self.budget.note_brought((now + left).saturating_sub(used));
@@ -229,14 +229,14 @@ impl Eviction<'_> {
     }
 
     /// Writes items into files, and has `remove` take them out of the table; gives how many bytes have left. As many
-    /// chunks of them are written at a time as there are threads and memory for.
+    /// chunks of them are written at a time as there are threads and memory for, until `begin` gives nothing.
     ///
     /// # Errors
     /// As [`make_room`](Self::make_room).
     pub(super) fn evict<G>(
         &self,
         cold: ColdItems,
-        begin: impl Fn() -> G,
+        begin: impl Fn() -> Option<G>,
         mut remove: impl FnMut(LeavingItems) -> Result<()>,
     ) -> Result<u64> {
         let mut left = 0;
@@ -246,7 +246,7 @@ impl Eviction<'_> {
         let slice = slice.max(SLICE_ITEMS_MIN);
         for chunks in self.side_by_side(&cold, &chunks) {
             let filed = {
-                let _guard = begin();
+                let Some(_guard) = begin() else { break };
                 self.spill(&cold, chunks)?
             };
             // Else what files are written with would stay with each thread, beside a full table.

@@ -1,7 +1,7 @@
 //! Items of the index that hide those of files, which then take room for nothing: how they leave, and when they do so by
 //! themselves.
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -83,35 +83,43 @@ impl Partition {
     /// # Errors
     /// As [`keep_within_budget`](Self::keep_within_budget).
     pub fn evict_hiding(self: &Arc<Self>) -> Result<()> {
+        self.evict_hiding_while(|| true).map(|_| ())
+    }
+
+    /// As [`evict_hiding`](Self::evict_hiding), as long as it `goes_on`; else `false`.
+    pub(super) fn evict_hiding_while(self: &Arc<Self>, goes_on: impl Fn() -> bool) -> Result<bool> {
         let state = &self.state;
         if state.tiers.spill.version_if_any().is_none() {
-            return Ok(());
+            return Ok(true);
         }
         let unbound = OnceCell::new();
         let budget = budget_of(state, &unbound);
         let eviction = state.eviction(budget);
-        // A round has as many keys as there is memory for, and others may leave more behind it.
-        let mut left = state.tiers.table.len();
-        while left > 0 {
+        let is_ended = Cell::new(false);
+        let begin = || {
+            is_ended.set(!goes_on());
+            (!is_ended.get()).then(|| state.begin_eviction())
+        };
+        // Else what is changed again and again would be found each time.
+        let next = state.log.next_sequence();
+        loop {
             // One lets items leave at a time.
             let _alone = budget.stalls_before.lock();
-            let hiding = eviction.hiding_items()?;
-            if hiding.items.is_empty() {
-                break;
+            // As many as there is memory for. Damaged ones are among them, and stay.
+            let hiding = eviction.hiding_items(next)?;
+            let left = eviction.evict(hiding, begin, |leaving| self.evict(leaving))?;
+            if left == 0 || is_ended.get() {
+                return Ok(!is_ended.get());
             }
-            let begin = || state.begin_eviction();
-            left = left.saturating_sub(hiding.items.len() as u64);
-            eviction.evict(hiding, begin, |leaving| self.evict(leaving))?;
         }
-        Ok(())
     }
 
     /// Has hidden items removed if they take much, once the store rests; gives when to check again. What `pace` gives
-    /// says after each compaction whether to go on.
+    /// says before each eviction and after each compaction whether to go on.
     pub fn compact_files_if_idle<P: Fn(Progress) -> bool>(
         self: &Arc<Self>,
         watch: &mut IdleWatch,
-        pace: impl FnOnce() -> P,
+        pace: impl Fn() -> P,
     ) -> Option<Duration> {
         let (idle, state) = (&self.background.idle_files, &self.state);
         if !idle.is_known.load(Ordering::Relaxed) {
@@ -203,14 +211,22 @@ impl Partition {
     /// `false` if it was ended early.
     fn compact_files_if_worth_while<P: Fn(Progress) -> bool>(
         self: &Arc<Self>,
-        pace: impl FnOnce() -> P,
+        pace: impl Fn() -> P,
     ) -> Result<bool> {
         let has_begun = &self.background.idle_files.has_begun;
         if !has_begun.load(Ordering::Relaxed) {
             if !self.hides_much()? {
                 return Ok(true);
             }
-            self.evict_hiding()?;
+            let told = Progress {
+                phase: "compact files",
+                done: 0,
+                total: 0,
+            };
+            // A new pace each time: that items leave is no work of others.
+            if !self.evict_hiding_while(|| pace()(told))? {
+                return Ok(false);
+            }
             has_begun.store(true, Ordering::Relaxed);
         }
         let is_done = self.compact_files(&pace());
@@ -242,14 +258,16 @@ impl Partition {
 }
 
 impl Eviction<'_> {
-    /// Tombstones, and items of whose keys files may have others, but for those that are the same in a file. As many as
-    /// there is memory for.
+    /// Tombstones, and items of whose keys files may have others, but for those that are the same in a file, of requests
+    /// before the `next` one. As many as there is memory for.
     ///
     /// # Errors
     /// As [`cold_items`](Self::cold_items).
-    fn hiding_items(&self) -> Result<ColdItems> {
+    fn hiding_items(&self, next: u64) -> Result<ColdItems> {
         let version = self.tiers.spill.version();
-        self.collect(u64::MAX, |_| true, |key, stamp| hides(&version, key, stamp))
+        let is_due =
+            |key: &[u8], stamp: EntryMeta| stamp.sequence() < next && hides(&version, key, stamp);
+        self.collect(u64::MAX, |_| true, is_due)
     }
 }
 

@@ -224,7 +224,7 @@ fn items_leave_a_few_at_a_time_if_the_disk_has_no_room_for_more() {
         }
     };
     eviction
-        .evict(cold, || state.begin_eviction(), remove)
+        .evict(cold, || Some(state.begin_eviction()), remove)
         .unwrap();
     assert!(lens[0] > SLICE_ITEMS_MIN && lens.len() >= 3, "{lens:?}");
     assert_eq!(state.tiers.table.len(), (all.len() - items) as u64);
@@ -540,4 +540,56 @@ fn sst_files_of_one_level_that_share_a_key_are_reported() {
     assert!(!report.was_repaired);
     let levels = report.files.iter().find(|file| file.name == "sst").unwrap();
     assert!(levels.damage[0].contains("overlaps"), "{levels:?}");
+}
+
+/// Of what hides items of files, what comes meanwhile is left to another time.
+#[test]
+fn eviction_of_what_hides_others_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store(&dir);
+    let all = numbered(50);
+    put_all(&store, &all, b"old");
+    evict(&store, |_| {});
+    store.put(&all[0][..], "new").unwrap();
+    assert!(!store.core().evict_hiding_while(|| false).unwrap());
+    let rounds = Cell::new(0);
+    let another = || {
+        rounds.set(rounds.get() + 1);
+        store.put(&all[rounds.get()][..], "new").unwrap();
+        rounds.get() < 40
+    };
+    assert!(store.core().evict_hiding_while(another).unwrap());
+    assert_eq!(rounds.get(), 1);
+    assert_eq!(store.state().tiers.table.len(), 1);
+    store.core().evict_hiding().unwrap();
+    assert_eq!(store.state().tiers.table.len(), 0);
+}
+
+/// It stays in the index, and is looked at once more.
+#[test]
+fn damaged_item_that_hides_others_is_not_found_again_and_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store(&dir);
+    let all = numbered(50);
+    put_all(&store, &all, b"old");
+    evict(&store, |_| {});
+    put_all(&store, &all, b"0123456789");
+    store.put(&all[7][..], "damaged value").unwrap();
+    store.close().unwrap();
+    let index = dir.path().join("store/index.gph");
+    let mut bytes = std::fs::read(&index).unwrap();
+    let value = b"damaged value";
+    let at = bytes.windows(value.len()).position(|part| part == value);
+    bytes[at.expect("it is in the index")] ^= 1;
+    std::fs::write(&index, bytes).unwrap();
+    let store = self::store(&dir);
+    let rounds = Cell::new(0);
+    let goes_on = || {
+        rounds.set(rounds.get() + 1);
+        rounds.get() < 40
+    };
+    assert!(store.core().evict_hiding_while(goes_on).unwrap());
+    assert_eq!(rounds.get(), 2);
+    assert_eq!(store.state().tiers.table.len(), 1);
+    assert!(matches!(store.get(&all[7]), Err(Error::Damaged { .. })));
 }
