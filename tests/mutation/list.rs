@@ -2266,8 +2266,8 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "an item gives way to a newer one whose value cannot be read",
         file: "src/store/resident/tiers.rs",
-        find: "newer > sequence => version.get(key).map(|_| true),",
-        replacement: "newer > sequence => version.find(key).map(|_| true),",
+        find: "newer > sequence => version.get(key).map(|_| Some(newer)),",
+        replacement: "newer > sequence => version.find(key).map(|_| Some(newer)),",
         suite: Suite::Unit("items_that_files_have_newer"),
     },
     Mutation {
@@ -2353,5 +2353,12 @@ pub const MUTATIONS: &[Mutation] = &[
         find: "stamp.sequence() < next && hides(",
         replacement: "next > 0 && hides(",
         suite: Suite::Unit("eviction_of_what_hides"),
+    },
+    Mutation {
+        name: "an item goes with the file that it was promoted from",
+        file: "src/store/resident/tiers.rs",
+        find: "EntryMeta::new(meta.sequence(), false).0",
+        replacement: "meta.0",
+        suite: Suite::Unit("promoted_item_outlives"),
     },
 ];

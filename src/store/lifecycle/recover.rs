@@ -381,6 +381,8 @@ fn repair_spill(store_dir: &StoreDir, files: &mut [FileReport]) -> Result<u64> {
         if report.state != ReportState::Damaged {
             continue;
         }
+        // Whoever comes after a salvage that is cut short must compare the index with the files as this one does.
+        store_dir.begin_salvage()?;
         let repaired = repair::repair(store_dir.spill(), file, manifest.store_id)?;
         Catalog::edit(store_dir, repaired.file.as_slice(), &[file.number])?;
         lost += repaired.lost.unwrap_or_default();

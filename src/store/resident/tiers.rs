@@ -120,43 +120,54 @@ impl Promotable {
 }
 
 impl TieredItems {
-    /// The keys of items of which a file has a newer version: after damage the table may be older than it was.
+    /// The keys of items of which a file has a newer version: after damage the table may be older than it was. Items
+    /// that were promoted from a file which has lost them count as changed.
     ///
     /// # Errors
-    /// Those of the files.
+    /// Those of the files and of the index.
     pub fn older_than_files(&self) -> Result<Vec<Vec<u8>>> {
         let version = self.spill.version();
-        let mut keys: Vec<(Vec<u8>, u64)> = Vec::new();
-        if !version.is_empty() {
-            self.table.for_each_of(
-                |_| true,
-                |item| {
-                    if let Ok((key, stamp, _)) = item
-                        && version.may_have(key)
-                    {
-                        keys.push((key.to_vec(), EntryMeta(stamp).sequence()));
-                    }
-                },
-            );
-        }
-        let has_newer = |key: &[u8], sequence| match version.find(key)? {
+        let mut keys: Vec<(Vec<u8>, EntryMeta)> = Vec::new();
+        self.table.for_each_of(
+            |_| true,
+            |item| {
+                if let Ok((key, stamp, _)) = item
+                    && (EntryMeta(stamp).was_promoted() || version.may_have(key))
+                {
+                    keys.push((key.to_vec(), EntryMeta(stamp)));
+                }
+            },
+        );
+        let newest = |key: &[u8], sequence| match version.find(key)? {
             // It counts only if its value can be read.
-            Some((newer, _)) if newer > sequence => version.get(key).map(|_| true),
-            _ => Ok(false),
-        };
-        let is_older = |(key, sequence): &(Vec<u8>, u64)| match has_newer(key, *sequence) {
-            Ok(is_older) => Ok(is_older),
-            Err(error) if error.is_refusal() => Err(error),
-            // What a damaged file has is for its readers to hear.
-            Err(error) => {
-                tracing::warn!(%error, "an item is taken as it is in the table");
-                Ok(false)
-            }
+            Some((newer, _)) if newer > sequence => version.get(key).map(|_| Some(newer)),
+            found => Ok(found.map(|(sequence, _)| sequence)),
         };
         let mut older = Vec::new();
-        for item in keys {
-            if is_older(&item)? {
-                older.push(item.0);
+        for (key, meta) in keys {
+            let below = match newest(&key, meta.sequence()) {
+                Err(error) if error.is_refusal() => return Err(error),
+                // What a damaged file has is for its readers to hear.
+                Err(error) => {
+                    tracing::warn!(%error, "an item is taken as it is in the table");
+                    None
+                }
+                Ok(below) => below,
+            };
+            if below > Some(meta.sequence()) {
+                older.push(key);
+            } else if below < Some(meta.sequence())
+                && meta.was_promoted()
+                // A damaged one is for its readers, too.
+                && let Ok(Some(value)) = self.table.get(&key, |_, value| value)
+            {
+                let sequence = EntryMeta::new(meta.sequence(), false).0;
+                let (key, value) = (&key, &value);
+                self.apply(&[Mutation::Put {
+                    key,
+                    value,
+                    sequence,
+                }])?;
             }
         }
         Ok(older)

@@ -1,10 +1,15 @@
 //! What others do in the midst of a round in which items leave the table, step by step.
 
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
 use super::*;
 use crate::ReportState;
 use crate::lsm::{Catalog, LevelFile};
+use crate::pm::{Call, Faults};
 use crate::store::files::dir::StoreDir;
 use crate::store::files::identity::PartitionCount;
+use crate::store::lifecycle::recover::recover_with;
 use crate::store::recover;
 use crate::store::{Durability, Repair, Store, StoreOptions};
 use crate::table::item::Mutation;
@@ -477,7 +482,6 @@ fn promotion_brings_up_what_has_room_and_then_the_rest() {
 #[test]
 fn eviction_syncs_the_log_before_it_writes_a_file() {
     use crate::Domain;
-    use crate::pm::Faults;
     use crate::pm::sim_disk::{Disk, Files};
 
     let dir = tempfile::tempdir().unwrap();
@@ -540,6 +544,60 @@ fn sst_files_of_one_level_that_share_a_key_are_reported() {
     assert!(!report.was_repaired);
     let levels = report.files.iter().find(|file| file.name == "sst").unwrap();
     assert!(levels.damage[0].contains("overlaps"), "{levels:?}");
+}
+
+/// Nothing can be written into the index any more once a manifest was.
+#[derive(Debug, Default)]
+struct FixedIndex(AtomicBool);
+
+impl Faults for FixedIndex {
+    fn before(&self, call: Call, path: &Path) -> std::io::Result<()> {
+        let name = path.file_name().unwrap().to_string_lossy();
+        if call == Call::Write && name.starts_with("MANIFEST") {
+            self.0.store(true, Ordering::Relaxed);
+        }
+        let is_written = matches!(call, Call::Write | Call::Create | Call::Sync);
+        match name.starts_with("index") && is_written && self.0.load(Ordering::Relaxed) {
+            true => Err(std::io::Error::from_raw_os_error(libc::EIO)),
+            false => Ok(()),
+        }
+    }
+}
+
+/// A salvage that drops the file from which an item was promoted leaves no older value of it instead, nor does one that
+/// is cut short.
+#[test]
+fn promoted_item_outlives_its_file() {
+    for faults in [
+        None,
+        Some(Arc::new(FixedIndex::default()) as Arc<dyn Faults>),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let store = store(&dir);
+        for value in ["old", "new"] {
+            store.put("a", value).unwrap();
+            evict(&store, |_| {});
+        }
+        let promotion = store.state().read_promotion(vec![b"a".to_vec()]).unwrap();
+        store.core().submit(Work::Promote(promotion)).unwrap();
+        assert_eq!(store.stats().items_promoted, 1);
+        let files = store.state().store_dir.manifest().files;
+        let newest = files.iter().max_by_key(|file| file.number).unwrap();
+        let newest = newest.path(store.state().store_dir.spill());
+        assert_eq!(files.len(), 2);
+        store.close().unwrap();
+        std::fs::remove_file(newest).unwrap();
+        let path = dir.path().join("store");
+        let is_cut = faults.is_some();
+        let salvaged = recover_with(&path, Repair::Salvage, &|_| {}, faults);
+        // One that is mapped needs no calls.
+        assert!(is_cut || salvaged.is_ok(), "{salvaged:?}");
+        let store = self::store(&dir);
+        assert_eq!(store.get(b"a").unwrap(), Some(b"new".to_vec()));
+        evict(&store, |_| {});
+        assert_eq!(store.state().tiers.table.len(), 0);
+        assert_eq!(store.get(b"a").unwrap(), Some(b"new".to_vec()));
+    }
 }
 
 /// Of what hides items of files, what comes meanwhile is left to another time.
