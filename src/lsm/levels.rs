@@ -267,9 +267,9 @@ impl Levels {
     /// `between` is told how many files of how many have gone, and says whether to go on.
     ///
     /// # Errors
-    /// Those of [`Job::run`]. If files are damaged, the others are compacted all the same.
+    /// Those of [`Job::run`]. If files are damaged, or cannot be read, the others are compacted all the same.
     pub fn compact_all(&self, between: &mut dyn FnMut(u64, u64) -> bool) -> Result<()> {
-        let mut damaged: HashMap<u64, Error> = HashMap::new();
+        let mut failed: HashMap<u64, Error> = HashMap::new();
         // What hides a value may have to go down level by level.
         for _ in 0..LEVELS {
             let numbers = || -> HashSet<u64> {
@@ -289,17 +289,17 @@ impl Levels {
                     continue;
                 }
                 let Some(job) = job else { break };
-                if let Some(error) = job.numbers().find_map(|number| damaged.get(&number)) {
+                if let Some(error) = job.numbers().find_map(|number| failed.get(&number)) {
                     // Others are left that were not tried.
                     plan.done(job.numbers(), &Err(error.clone()));
                     continue;
                 }
                 drop(plan);
                 if let Err(error) = self.finish(&job) {
-                    if error.is_refusal() {
+                    if matches!(error, Error::NoSpace { .. } | Error::ReadOnly { .. }) {
                         return Err(error);
                     }
-                    damaged.extend(job.numbers().map(|number| (number, error.clone())));
+                    failed.extend(job.numbers().map(|number| (number, error.clone())));
                 }
                 is_changed = true;
                 let left = numbers().intersection(&there).count() as u64;
@@ -313,7 +313,7 @@ impl Levels {
             }
         }
         self.cache.sweep();
-        match self.plan().damage(&self.version()) {
+        match self.plan().failure(&self.version()) {
             Some(error) => Err(error),
             None => Ok(()),
         }

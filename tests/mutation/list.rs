@@ -2294,8 +2294,8 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "compaction at rest tries damaged files each time",
         file: "src/lsm/levels.rs",
-        find: "        let mut damaged: HashMap<u64, Error> = HashMap::new();\n",
-        replacement: "        self.plan().try_all();\n        let mut damaged: HashMap<u64, Error> = HashMap::new();\n",
+        find: "        let mut failed: HashMap<u64, Error> = HashMap::new();\n",
+        replacement: "        self.plan().try_all();\n        let mut failed: HashMap<u64, Error> = HashMap::new();\n",
         suite: Suite::Unit("lsm::tests::slices::other"),
     },
     Mutation {
@@ -2336,7 +2336,7 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "damaged files are tried again as often as at first",
         file: "src/lsm/compaction/plan.rs",
-        find: "(2 * before.pause)",
+        find: "2 * before.pause",
         replacement: "before.pause",
         suite: Suite::Unit("damaged_files_are_left"),
     },
@@ -2360,5 +2360,12 @@ pub const MUTATIONS: &[Mutation] = &[
         find: "EntryMeta::new(meta.sequence(), false).0",
         replacement: "meta.0",
         suite: Suite::Unit("promoted_item_outlives"),
+    },
+    Mutation {
+        name: "a slice that cannot be read keeps others from being compacted",
+        file: "src/lsm/levels.rs",
+        find: "if matches!(error, Error::NoSpace { .. } | Error::ReadOnly { .. }) {",
+        replacement: "if error.is_refusal() {",
+        suite: Suite::Unit("lsm::tests::faults::other"),
     },
 ];

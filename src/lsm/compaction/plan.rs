@@ -26,8 +26,11 @@ const LEVEL_SIZE_RATIO: u64 = 10;
 /// The shortest and the longest time that nothing is tried after a failure.
 const RETRY_INTERVALS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
 
-/// Nothing is tried with damaged files for longer than this, each time for twice as long.
-const DAMAGE_PAUSE_MAX: Duration = Duration::from_secs(3600);
+/// For how long nothing is tried with the files of a job that was refused something, at first: others rest for less.
+const REFUSAL_PAUSE: Duration = Duration::from_secs(1);
+
+/// Nothing is tried with the files of a job that has failed for longer than this, each time for twice as long.
+const PAUSE_MAX: Duration = Duration::from_secs(3600);
 
 /// What is known of a file that is not compacted.
 #[derive(Debug)]
@@ -35,14 +38,14 @@ struct SetAside {
     until: Instant,
     /// How long that is.
     pause: Duration,
-    damage: Error,
+    error: Error,
 }
 
 /// Which files are being compacted, and where to go on.
 #[derive(Debug, Default)]
 pub struct Plan {
     busy: HashSet<u64>,
-    /// Files of jobs that have found damage.
+    /// Files of jobs that have failed, maybe for one of them.
     set_aside: HashMap<u64, SetAside>,
     /// The largest key that was last compacted from each level: it goes round.
     last_keys: [Vec<u8>; LEVELS as usize],
@@ -169,7 +172,7 @@ impl Plan {
         found.is_some_and(|found| found.until > Instant::now())
     }
 
-    /// When to try again what was damaged.
+    /// When to try again what was set aside.
     pub fn retry(&self) -> Option<Duration> {
         let now = Instant::now();
         let untils = self.set_aside.values().map(|found| found.until);
@@ -177,11 +180,12 @@ impl Plan {
         Some(next - now)
     }
 
-    /// The damage of files that a version has, if some is known.
-    pub fn damage(&self, version: &LsmVersion) -> Option<Error> {
+    /// Why files are set aside that a version has, if some are.
+    pub fn failure(&self, version: &LsmVersion) -> Option<Error> {
         let numbers = version.files().map(|(_, sst)| sst.number());
-        let mut found = numbers.filter_map(|number| self.set_aside.get(&number));
-        found.next().map(|found| found.damage.clone())
+        let mut numbers = numbers.filter(|&number| self.is_set_aside(number));
+        let found = self.set_aside.get(&numbers.next()?)?;
+        Some(found.error.clone())
     }
 
     /// Has all files tried again.
@@ -194,28 +198,33 @@ impl Plan {
         !self.busy.is_disjoint(files)
     }
 
-    /// Notes how a job has ended. If its files are damaged, the others go on without them.
+    /// Notes how a job has ended. If it has failed, the others go on without its files.
     pub fn done(&mut self, numbers: impl Iterator<Item = u64>, done: &Result<()>) {
-        let damage = done.as_ref().err().filter(|error| !error.is_refusal());
+        let error = done.as_ref().err();
+        let is_damage = error.is_some_and(|error| !error.is_refusal());
+        let shortest = match is_damage {
+            true => RETRY_INTERVALS.1,
+            false => REFUSAL_PAUSE,
+        };
         let now = Instant::now();
         // What has not been tried for so long is gone.
         self.set_aside
-            .retain(|_, found| found.until + DAMAGE_PAUSE_MAX > now);
+            .retain(|_, found| found.until + PAUSE_MAX > now);
         for number in numbers {
             self.busy.remove(&number);
             let before = self.set_aside.remove(&number);
-            if let Some(damage) = damage {
-                let twice = before.map(|before| (2 * before.pause).min(DAMAGE_PAUSE_MAX));
-                let pause = twice.unwrap_or(RETRY_INTERVALS.1);
+            if let Some(error) = error {
+                let twice = before.map_or(shortest, |before| 2 * before.pause);
+                let pause = twice.clamp(shortest, PAUSE_MAX);
                 let found = SetAside {
                     until: now + pause,
                     pause,
-                    damage: damage.clone(),
+                    error: error.clone(),
                 };
                 self.set_aside.insert(number, found);
             }
         }
-        if damage.is_some() {
+        if is_damage {
             return;
         }
         let succeeded = done.is_ok();

@@ -2,7 +2,7 @@
 //! was refused is not, or wholly after a reopening; and all works again when the disk does.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rand::rngs::SmallRng;
@@ -219,4 +219,40 @@ fn addition_of_which_a_part_fails_leaves_nothing() {
     let parts = vec![part(b"a", false), part(b"bb", false)];
     assert_eq!(spill.add(&ADDERS, parts).unwrap(), [1, 2]);
     assert_eq!(spill.version().entries(), 2);
+}
+
+/// Reading this file fails.
+#[derive(Debug, Default)]
+struct Unreadable(Mutex<PathBuf>);
+
+impl Faults for Unreadable {
+    fn before(&self, call: Call, path: &Path) -> io::Result<()> {
+        match call == Call::Read && *path == *self.0.lock() {
+            true => Err(io::Error::from_raw_os_error(libc::EIO)),
+            false => Ok(()),
+        }
+    }
+}
+
+/// What has the most runs comes first.
+#[test]
+fn other_slices_are_compacted_beside_one_that_cannot_be_read() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let faults = Arc::new(Unreadable::default());
+    let spill = open(dir.path(), Some(faults.clone()), options()).unwrap();
+    for first in [0, 0, 0, 100, 100] {
+        let keys = (first..first + 50u8).map(|n| (vec![n], (1, Some(vec![n; 100]))));
+        add(&spill, &keys.collect()).unwrap();
+    }
+    let version = spill.version();
+    let (_, unreadable) = version.files().last().unwrap();
+    *faults.0.lock() = unreadable.path();
+    let error = spill.compact_all(&mut |_, _| true).unwrap_err();
+    assert!(matches!(error, Error::Io { .. }), "{error}");
+    assert_eq!(spill.version().newest().len(), 3);
+    assert_eq!(spill.version().level(1).len(), 1);
+    *faults.0.lock() = PathBuf::new();
+    spill.try_damaged();
+    spill.compact_all(&mut |_, _| true).unwrap();
+    assert!(spill.version().newest().is_empty());
 }

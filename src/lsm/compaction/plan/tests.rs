@@ -29,3 +29,29 @@ fn damaged_files_are_left_alone_for_longer_each_time() {
     plan.try_all();
     assert!(!plan.is_set_aside(7));
 }
+
+/// Others are compacted meanwhile: all rest for less.
+#[test]
+fn files_of_a_job_that_was_refused_something_are_left_alone_for_a_while() {
+    for code in [libc::EIO, libc::ENOSPC] {
+        let mut plan = Plan::default();
+        let refused = || {
+            let source = std::io::Error::from_raw_os_error(code);
+            Error::io("7.sst".as_ref(), "read", source)
+        };
+        for seconds in [1, 2, 4, 8, 16, 32] {
+            plan.done([7].into_iter(), &Err(refused()));
+            assert!(plan.is_set_aside(7) && !plan.is_set_aside(8));
+            let pause = Duration::from_secs(seconds);
+            let left = plan.retry().unwrap();
+            assert!(
+                left <= pause && left > pause * 3 / 4,
+                "{left:?} of {pause:?}"
+            );
+            assert!(plan.rest().unwrap() < Duration::from_secs(1));
+            plan.done([8].into_iter(), &Ok(()));
+        }
+        plan.done([7].into_iter(), &Ok(()));
+        assert!(!plan.is_set_aside(7));
+    }
+}
