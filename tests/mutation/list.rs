@@ -2368,4 +2368,11 @@ pub const MUTATIONS: &[Mutation] = &[
         replacement: "if error.is_refusal() {",
         suite: Suite::Unit("lsm::tests::faults::other"),
     },
+    Mutation {
+        name: "a page of a range is lost with the item behind it",
+        file: "src/store/ordered/chunk.rs",
+        find: "            Err(Error::Damaged { .. }) if filling.end_early() => return Ok(read),\n",
+        replacement: "",
+        suite: Suite::Unit("store::ordered::tests::page_ends"),
+    },
 ];

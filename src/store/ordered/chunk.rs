@@ -167,10 +167,15 @@ impl Chunk {
             is_unsure: false,
             filling,
         };
-        source.visit(&ids, &mut reading)?;
+        let visited = source.visit(&ids, &mut reading);
         let Reading {
             read, is_unsure, ..
         } = reading;
+        match visited {
+            // The next page begins with what is damaged, and tells of it.
+            Err(Error::Damaged { .. }) if filling.end_early() => return Ok(read),
+            visited => visited?,
+        }
         // What was not given either, if the page has room for it, is missing.
         if read == ids.len() || !is_unsure && filling.missing() == 0 {
             return Ok(read);

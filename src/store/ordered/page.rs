@@ -165,6 +165,8 @@ impl<'b> Filling<'b> {
 
     /// Ends the page before an item that cannot be read, if it has some: the next page begins there.
     pub fn end_early(&mut self) -> bool {
+        // A damaged key does not say where it is.
+        self.has_ended = false;
         self.is_full = self.is_full || !self.items.is_empty();
         self.is_full
     }

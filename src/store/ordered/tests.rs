@@ -20,6 +20,7 @@ fn read(page: impl Fn(usize) -> Option<Page>) -> Page {
 struct Source {
     keys: BTreeMap<Vec<u8>, Vec<u8>>,
     many: u64,
+    damaged: Option<Vec<u8>>,
 }
 
 impl Source {
@@ -54,6 +55,14 @@ impl Items for Source {
                 Wanted::Key => Vec::new(),
                 Wanted::End => break,
             };
+            if self.damaged.as_ref() == Some(&key) {
+                return Err(Error::Damaged {
+                    path: "index".into(),
+                    what: "item",
+                    at: 0,
+                    found: "another checksum".into(),
+                });
+            }
             sink.take(&key, || Some(value));
         }
         Ok(())
@@ -149,6 +158,7 @@ fn ordered_view_matches_a_sorted_map() {
         let mut source = Source {
             keys: keys.collect(),
             many,
+            damaged: None,
         };
         let sorted: Vec<(&[u8], ItemId)> = source
             .keys
@@ -227,6 +237,7 @@ fn page_that_ends_with_a_chunk_needs_no_other() {
     let source = Source {
         keys: items.collect(),
         many,
+        damaged: None,
     };
     let entries: Vec<(&[u8], ItemId)> = keys
         .iter()
@@ -247,4 +258,41 @@ fn page_that_ends_with_a_chunk_needs_no_other() {
     let last = view.at_end(before.range, items).last(before, &source);
     let last = last.unwrap().expect("the page is full");
     assert_eq!((last.items.len(), last.is_last), (items, false));
+}
+
+/// From either end, also where the damaged key is the first one behind the range, as far as it can be told.
+#[test]
+fn page_ends_before_what_is_damaged() {
+    let keys: Vec<Vec<u8>> = (0..10).map(|key| vec![key]).collect();
+    let source = Source {
+        keys: keys.iter().map(|key| (key.clone(), vec![0])).collect(),
+        many: u64::MAX,
+        damaged: Some(vec![5]),
+    };
+    let entries = keys.iter().map(|key| (key.as_slice(), source.id(key)));
+    let view = OrderedView::of(&entries.collect::<Vec<_>>());
+    let page = |range| PageOf {
+        range,
+        items: 10,
+        what: Wanted::Item,
+    };
+    let first = |range| view.at_start(range, 10).first(page(range), &source);
+    let last = |range| view.at_end(range, 10).last(page(range), &source);
+    let found = |page: Page| {
+        let keys = page.items.into_iter().map(|(key, _)| key[0]);
+        (keys.collect::<Vec<u8>>(), page.is_last)
+    };
+    let up = |end| (Bound::Unbounded, end);
+    for end in [Bound::Unbounded, Bound::Excluded(&[5][..])] {
+        let page = first(up(end)).unwrap().expect("it has ended");
+        assert_eq!(found(page), (vec![0, 1, 2, 3, 4], false));
+    }
+    let down = |start| (start, Bound::Unbounded);
+    for start in [Bound::Unbounded, Bound::Excluded(&[5][..])] {
+        let page = last(down(start)).unwrap().expect("it has ended");
+        assert_eq!(found(page), (vec![9, 8, 7, 6], false));
+    }
+    let is_told = |page: Result<Option<Page>>| matches!(page, Err(Error::Damaged { .. }));
+    assert!(is_told(first(down(Bound::Excluded(&[4])))));
+    assert!(is_told(last(up(Bound::Excluded(&[6])))));
 }
