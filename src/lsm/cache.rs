@@ -151,18 +151,7 @@ impl FileCache {
         if !self.files.were_used.load(Ordering::Relaxed) {
             self.files.were_used.store(true, Ordering::Relaxed);
         }
-        let file = match self.opened(kind, number) {
-            Err(error) if is_without_descriptor(&error) => {
-                // Other partitions and stores may have many that nobody reads.
-                let all = ALL_HANDLES.lock();
-                all.iter()
-                    .filter_map(Weak::upgrade)
-                    .for_each(|of| of.open.clear());
-                drop(all);
-                self.opened(kind, number)?
-            }
-            opened => opened?,
-        };
+        let file = with_descriptors(|| self.opened(kind, number))?;
         let are_open = &self.files.are_open;
         if !are_open.load(Ordering::Relaxed) && !are_open.swap(true, Ordering::AcqRel) {
             self.rest.call_if_possible();
@@ -256,6 +245,25 @@ impl FileCache {
     pub fn stats(&self) -> (u64, u64, u64) {
         let blocks = &self.blocks;
         (blocks.weight(), blocks.hits(), blocks.misses())
+    }
+}
+
+/// Opens a file, if need be once more after all those that nobody reads were closed.
+///
+/// # Errors
+/// Those of `open`.
+pub fn with_descriptors<T>(open: impl Fn() -> Result<T>) -> Result<T> {
+    match open() {
+        Err(error) if is_without_descriptor(&error) => {
+            // Other partitions and stores may have many.
+            let all = ALL_HANDLES.lock();
+            all.iter()
+                .filter_map(Weak::upgrade)
+                .for_each(|of| of.open.clear());
+            drop(all);
+            open()
+        }
+        opened => opened,
     }
 }
 

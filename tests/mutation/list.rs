@@ -2375,4 +2375,11 @@ pub const MUTATIONS: &[Mutation] = &[
         replacement: "",
         suite: Suite::Unit("store::ordered::tests::page_ends"),
     },
+    Mutation {
+        name: "files that nobody reads keep new ones from being made",
+        file: "src/lsm/sst/writer.rs",
+        find: "with_descriptors(|| dir.create_file(&name))?",
+        replacement: "dir.create_file(&name)?",
+        suite: Suite::Unit("lsm::tests::faults::additions"),
+    },
 ];

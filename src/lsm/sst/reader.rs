@@ -13,7 +13,7 @@ use gphash_block::properties::Properties;
 
 use super::{FOOTER, FORMAT, Footer, damaged, header, name};
 use crate::lsm::LevelFile;
-use crate::lsm::cache::{FileCache, FileKind};
+use crate::lsm::cache::{FileCache, FileKind, with_descriptors};
 use crate::lsm::header::{HEADER, Header};
 use crate::lsm::values::{Value, ValueFile, ValueRef};
 use crate::pm::PmFile;
@@ -268,7 +268,8 @@ impl Sst {
     /// # Errors
     /// What the operating system answers.
     pub fn sync_names(&self) -> Result<()> {
-        self.cache.file(FileKind::Sorted, self.number())?.sync_dir()
+        let file = self.cache.file(FileKind::Sorted, self.number())?;
+        with_descriptors(|| file.sync_dir())
     }
 
     /// Lets the file be removed when nobody holds it any longer.

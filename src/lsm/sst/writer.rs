@@ -7,6 +7,7 @@ use gphash_block::{INLINE_VALUE_BYTES_MAX, KEY_BYTES_MAX, frame, index};
 use super::{Footer, header, key_hash};
 use crate::Result;
 use crate::lsm::Entry;
+use crate::lsm::cache::with_descriptors;
 use crate::lsm::header::Header;
 use crate::lsm::pieces::PieceWriter;
 use crate::lsm::values::Value;
@@ -62,8 +63,9 @@ impl Writer {
         position: u64,
     ) -> Result<Self> {
         let header = header(store_id, number);
+        let file = with_descriptors(|| dir.create_file(&name))?;
         Ok(Self {
-            out: PieceWriter::new(dir.create_file(&name)?, bytemuck::bytes_of(&header)),
+            out: PieceWriter::new(file, bytemuck::bytes_of(&header)),
             header,
             block: Builder::default(),
             index: index::Builder::default(),

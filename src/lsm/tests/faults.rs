@@ -221,6 +221,44 @@ fn addition_of_which_a_part_fails_leaves_nothing() {
     assert_eq!(spill.version().entries(), 2);
 }
 
+/// Has no descriptor for the first try to open each sorted file, to make it, and to sync its directory.
+#[derive(Debug, Default)]
+struct NoDescriptors(Mutex<Vec<(Call, PathBuf)>>);
+
+impl Faults for NoDescriptors {
+    fn before(&self, call: Call, path: &Path) -> io::Result<()> {
+        let is_of_list = path.to_str().unwrap().contains(LIST);
+        let mut refused = self.0.lock();
+        let refusal = (call, path.to_path_buf());
+        if is_of_list
+            || !matches!(call, Call::Open | Call::Create | Call::SyncDir)
+            || refused.contains(&refusal)
+        {
+            return Ok(());
+        }
+        refused.push(refusal);
+        Err(io::Error::from_raw_os_error(libc::EMFILE))
+    }
+}
+
+/// What the cache holds open is closed for them.
+#[test]
+fn additions_and_compactions_need_no_descriptors_that_others_can_spare() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let faults = Arc::new(NoDescriptors::default());
+    let spill = open(dir.path(), Some(faults.clone()), options()).unwrap();
+    let value = |len| (1, Some(vec![7; len]));
+    for _ in 0..8 {
+        let items = [(vec![1], value(10)), (vec![2], value(1000))];
+        add(&spill, &Model::from(items)).unwrap();
+    }
+    while spill.compact().unwrap() {}
+    assert!(spill.levels.counts.compactions.load(Ordering::Relaxed) > 0);
+    for refused in [Call::Open, Call::Create, Call::SyncDir] {
+        assert!(faults.0.lock().iter().any(|(call, _)| *call == refused));
+    }
+}
+
 /// Reading this file fails.
 #[derive(Debug, Default)]
 struct Unreadable(Mutex<PathBuf>);

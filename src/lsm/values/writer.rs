@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::file::ValueFile;
 use super::{ValueRef, checksum, header, name};
 use crate::Result;
-use crate::lsm::cache::FileCache;
+use crate::lsm::cache::{FileCache, with_descriptors};
 use crate::lsm::pieces::{PIECE_BYTES, PieceWriter};
 
 /// A value file that is being written. Unless it is finished, dropping it removes it.
@@ -22,7 +22,7 @@ impl ValueWriter {
     /// # Errors
     /// What the operating system answers.
     pub fn create(cache: &Arc<FileCache>, store_id: [u64; 2], number: u64) -> Result<Self> {
-        let file = cache.dir().create_file(name(number))?;
+        let file = with_descriptors(|| cache.dir().create_file(name(number)))?;
         Ok(Self {
             out: PieceWriter::new(file, bytemuck::bytes_of(&header(store_id, number))),
             shared: cache.new_value_file(number),
