@@ -178,12 +178,17 @@ impl Reserve {
         if self.extend_beside_others(bytes, purpose) {
             return Ok(());
         }
-        // Else what one of them has had for a moment seems not to be there.
-        let _none_extends = self.shares.extending.write();
-        let mut giving = self.shares.giving.lock();
-        while purpose.waits() && *giving > 0 {
+        let (_none_extends, giving) = loop {
+            // Else what one of them has had for a moment seems not to be there.
+            let none_extends = self.shares.extending.write();
+            let mut giving = self.shares.giving.lock();
+            if !purpose.waits() || *giving == 0 {
+                break (none_extends, giving);
+            }
+            // Whoever gives something back may wait for somebody who begins to.
+            drop(none_extends);
             self.shares.all_given.wait(&mut giving);
-        }
+        };
         if *giving > 0 {
             // An attempt would take all that is free for a moment.
             return Err(Error::NoSpace {
