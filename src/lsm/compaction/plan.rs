@@ -26,11 +26,12 @@ const LEVEL_SIZE_RATIO: u64 = 10;
 /// The shortest and the longest time that nothing is tried after a failure.
 const RETRY_INTERVALS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
 
-/// For how long nothing is tried with the files of a job that was refused something, at first: others rest for less.
-const REFUSAL_PAUSE: Duration = Duration::from_secs(1);
+/// For how long nothing is tried with the files of a job that was refused something, at first and at most, each time for
+/// twice as long: others rest for less.
+const REFUSAL_PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(64));
 
-/// Nothing is tried with the files of a job that has failed for longer than this, each time for twice as long.
-const PAUSE_MAX: Duration = Duration::from_secs(3600);
+/// The same of damage.
+const DAMAGE_PAUSES: (Duration, Duration) = (RETRY_INTERVALS.1, Duration::from_secs(3600));
 
 /// What is known of a file that is not compacted.
 #[derive(Debug)]
@@ -202,20 +203,21 @@ impl Plan {
     pub fn done(&mut self, numbers: impl Iterator<Item = u64>, done: &Result<()>) {
         let error = done.as_ref().err();
         let is_damage = error.is_some_and(|error| !error.is_refusal());
-        let shortest = match is_damage {
-            true => RETRY_INTERVALS.1,
-            false => REFUSAL_PAUSE,
+        let (shortest, longest) = if is_damage {
+            DAMAGE_PAUSES
+        } else {
+            REFUSAL_PAUSES
         };
         let now = Instant::now();
         // What has not been tried for so long is gone.
         self.set_aside
-            .retain(|_, found| found.until + PAUSE_MAX > now);
+            .retain(|_, found| found.until + DAMAGE_PAUSES.1 > now);
         for number in numbers {
             self.busy.remove(&number);
             let before = self.set_aside.remove(&number);
             if let Some(error) = error {
                 let twice = before.map_or(shortest, |before| 2 * before.pause);
-                let pause = twice.clamp(shortest, PAUSE_MAX);
+                let pause = twice.clamp(shortest, longest);
                 let found = SetAside {
                     until: now + pause,
                     pause,

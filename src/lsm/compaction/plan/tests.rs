@@ -39,7 +39,7 @@ fn files_of_a_job_that_was_refused_something_are_left_alone_for_a_while() {
             let source = std::io::Error::from_raw_os_error(code);
             Error::io("7.sst".as_ref(), "read", source)
         };
-        for seconds in [1, 2, 4, 8, 16, 32] {
+        for seconds in [1, 2, 4, 8, 16, 32, 64, 64] {
             plan.done([7].into_iter(), &Err(refused()));
             assert!(plan.is_set_aside(7) && !plan.is_set_aside(8));
             let pause = Duration::from_secs(seconds);
