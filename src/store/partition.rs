@@ -32,8 +32,12 @@ pub struct Partition {
 /// How often deletions are tried again on a full disk, each time after a checkpoint.
 const DELETE_RETRIES: u32 = 32;
 
-/// As many changes store to the pages that a slice of a compaction of the index may.
+/// More pages than a slice of a compaction of the index stores to, in changes: of 256 buckets, and of a record for each of
+/// their slots.
 const CHANGES_PER_SLICE: usize = 1024;
+
+/// How often a deletion is tried again while all logs are empty.
+const EMPTY_LOG_RETRIES: u32 = 3;
 
 /// How often something is tried again on a full disk.
 pub fn retries(work: &Work) -> u32 {
@@ -70,6 +74,10 @@ impl Leader for Arc<Partition> {
         let partition = Arc::clone(self);
         let work = move || partition.queue.run_long_groups(&partition);
         self.state.threads.queue.spawn(work);
+    }
+
+    fn waits_for_disk(&self) -> bool {
+        self.state.durably
     }
 
     fn when_full(&self) -> WhenFull {
@@ -133,7 +141,8 @@ impl Partition {
             }
             left -= 1;
             let stalls = &self.state.shared.metrics.full_disk_stalls;
-            if !stalls.time(|| self.make_room(seen, only_deletes)) {
+            let is_early = left + EMPTY_LOG_RETRIES >= DELETE_RETRIES;
+            if !stalls.time(|| self.make_room(seen, only_deletes, is_early)) {
                 return (back, answer);
             }
             work = back;
@@ -141,8 +150,8 @@ impl Partition {
     }
 
     /// Gives a full disk back what a checkpoint of all partitions frees, unless one has since `seen` was the
-    /// [count](crate::store::shared::Shared::checkpoints) of them; `false` if there is nothing.
-    fn make_room(self: &Arc<Self>, seen: (u64, u64), only_deletes: bool) -> bool {
+    /// [count](crate::store::shared::Shared::checkpoints) of them; `false` if there is nothing. `is_early` looks beyond logs.
+    fn make_room(self: &Arc<Self>, seen: (u64, u64), only_deletes: bool, is_early: bool) -> bool {
         let shared = &self.state.shared;
         // What this one lacks may be in the logs of others.
         let first = shared.first.get().and_then(Weak::upgrade);
@@ -159,7 +168,7 @@ impl Partition {
                 || !Arc::ptr_eq(first, self) && self.checkpoint_here().is_ok()
         };
         // Also without a log a deletion may have lacked what somebody had for a moment, or what the journal takes.
-        match only_deletes || shared.has_records() {
+        match is_early || shared.has_records() {
             // What adds nothing may go on without a checkpoint if the disk has no room for one.
             true => is_taken() || self.state.is_unsaved(),
             false => taken != seen,
@@ -193,15 +202,16 @@ impl Partition {
             begun?;
             // What its log decides must be in the indexes of the others before that is gone. Those that can take one
             // free their logs.
-            let mut taken = Ok(());
+            let mut all_taken = Ok(());
             for other in self.others.iter().filter_map(Weak::upgrade) {
                 let _alone = other.checkpointing.lock();
-                taken = taken.and(other.take_checkpoint());
+                let taken = other.take_checkpoint();
+                if is_full(&taken) {
+                    self.state.is_unsaved.store(true, Ordering::Relaxed);
+                }
+                all_taken = all_taken.and(taken);
             }
-            if is_full(&taken) {
-                self.state.is_unsaved.store(true, Ordering::Relaxed);
-            }
-            taken?;
+            all_taken?;
             self.state.shared.sync_groups()?;
             self.state.complete_checkpoint()
         })?;
@@ -227,21 +237,31 @@ impl Partition {
         })
     }
 
-    /// As [`compact`](Self::compact), for a thread of no pool. `false` if `between` has ended it early, or the disk has no
-    /// room for more.
+    /// As [`compact`](Self::compact), for a thread of no pool. `false` if `between` has ended it early.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`](crate::Error::NoSpace) if the disk has no room for the journal of all that would move: some has moved.
     pub(in crate::store) fn compact_here(self: &Arc<Self>, between: Between<'_>) -> Result<bool> {
         // The index is closed as after changes.
         self.state.has_changed.store(true, Ordering::Relaxed);
+        // Of the next slice, too, a checkpoint must have room for the journal.
+        let hold = || self.state.hold_to_remove(CHANGES_PER_SLICE);
+        if is_full(&hold()) {
+            self.checkpoint_here()?;
+            hold()?;
+        }
+        let refused = Mutex::new(None);
         let has_room = |progress: Progress| {
-            // Of the next slice, too, a checkpoint must have room for the journal.
-            between(progress)
-                && (progress.phase != "compact"
-                    || self.state.hold_to_remove(CHANGES_PER_SLICE).is_ok())
+            let held = match progress.phase {
+                "compact" => hold(),
+                _ => Ok(()),
+            };
+            between(progress) && held.map_err(|error| *refused.lock() = Some(error)).is_ok()
         };
         let is_done = self.state.tiers.table.compact(&has_room);
         self.checkpoint_here()?;
         self.state.tiers.table.release_free();
-        Ok(is_done)
+        refused.into_inner().map_or(Ok(is_done), Err)
     }
 
     /// As [`checkpoint`](Self::checkpoint), for a thread of no pool.

@@ -188,6 +188,11 @@ pub trait Leader {
     /// callback may wait for resets it, and does so himself.
     fn lacks_server(&self) -> &AtomicBool;
 
+    /// Whether a group takes as long as a disk does.
+    fn waits_for_disk(&self) -> bool {
+        false
+    }
+
     /// What becomes of an asynchronous request while too many bytes of others wait.
     fn when_full(&self) -> WhenFull {
         WhenFull::Wait
@@ -532,12 +537,10 @@ impl Queue {
     ) {
         for _ in 0..GROUPS_MORE {
             let is_due = state.waiting.front().is_some_and(|job| match job.waiter {
-                Waiter::Caller(_) => {
-                    job.work.batch().is_some() && !(self.is_shared && job.work.is_long())
-                }
+                Waiter::Caller(_) => job.work.batch().is_some() && !job.work.is_long(),
                 _ => false,
             });
-            if !is_due || state.waiting.len() + 1 < self.cores {
+            if !is_due || state.waiting.len() + 1 < self.cores || leader.waits_for_disk() {
                 break;
             }
             drop(state);

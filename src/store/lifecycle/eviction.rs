@@ -147,7 +147,10 @@ impl Partition {
         }
         // It takes a checkpoint, for which a full disk may have no room.
         if !self.state.store_dir.is_tight() {
-            self.compact_here(&|_| true)?;
+            let compacted = self.compact_here(&|_| true);
+            if !is_full(&compacted) {
+                compacted?;
+            }
         }
         budget.keep_free_room(tiers);
         Ok(())

@@ -69,6 +69,10 @@ impl Leader for Arc<Partitions> {
         unreachable!("callers are the leaders of this queue");
     }
 
+    fn waits_for_disk(&self) -> bool {
+        self.first().state.durably
+    }
+
     fn when_full(&self) -> WhenFull {
         self.shared().when_full
     }
