@@ -113,8 +113,12 @@ impl StoreInner {
         }
         let growth = table.file_len().saturating_sub(before);
         if growth > 0 {
+            let evictions = self.tiers.evictions();
             let wanted = self.tiers.to_keep_free(&Need::default(), 0);
-            self.store_dir.reserve().need_at_most(wanted);
+            // Else what one needs that has begun meanwhile would be forgotten.
+            if self.tiers.evictions() == evictions {
+                self.store_dir.reserve().need_at_most(wanted);
+            }
         }
         applied
     }
