@@ -1280,15 +1280,22 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "a partition without room keeps others from their checkpoints",
         file: "src/store/partition.rs",
-        find: "                taken = taken.and(other.take_checkpoint());\n",
-        replacement: "                taken = Ok(other.take_checkpoint()?);\n",
+        find: "                let taken = other.take_checkpoint();\n",
+        replacement: "                let taken = Ok(other.take_checkpoint()?);\n",
+        suite: Suite::Store("full_disk"),
+    },
+    Mutation {
+        name: "a transaction lets go of what it has read before the log has it",
+        file: "src/store/commit/group.rs",
+        find: "        let first = self.log.next_sequence();\n        self.shared.prefetch_cached(finals);\n",
+        replacement: "        let first = self.log.next_sequence();\n        read_sets.iter().for_each(|read_set| read_set.release());\n        self.shared.prefetch_cached(finals);\n",
         suite: Suite::Store("full_disk"),
     },
     Mutation {
         name: "a leader does what a caller asked to hold the queue for",
         file: "src/store/commit/queue.rs",
-        find: "job.work.batch().is_some() && !(self.is_shared",
-        replacement: "!(self.is_shared",
+        find: "job.work.batch().is_some() && !job",
+        replacement: "!job",
         suite: Suite::Unit("store::commit::queue"),
     },
     Mutation {
