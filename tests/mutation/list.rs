@@ -1282,14 +1282,14 @@ pub const MUTATIONS: &[Mutation] = &[
         file: "src/store/partition.rs",
         find: "                let taken = other.take_checkpoint();\n",
         replacement: "                let taken = Ok(other.take_checkpoint()?);\n",
-        suite: Suite::Store("full_disk"),
+        suite: Suite::Store("full_calls"),
     },
     Mutation {
         name: "a transaction lets go of what it has read before the log has it",
         file: "src/store/commit/group.rs",
         find: "        let first = self.log.next_sequence();\n        self.shared.prefetch_cached(finals);\n",
         replacement: "        let first = self.log.next_sequence();\n        read_sets.iter().for_each(|read_set| read_set.release());\n        self.shared.prefetch_cached(finals);\n",
-        suite: Suite::Store("full_disk"),
+        suite: Suite::Store("full_calls"),
     },
     Mutation {
         name: "a leader does what a caller asked to hold the queue for",

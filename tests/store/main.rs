@@ -8,6 +8,7 @@ mod corruption;
 mod damage;
 mod disk;
 mod faults;
+mod full_calls;
 mod full_disk;
 mod hot_cache;
 mod kill;
