@@ -248,6 +248,7 @@ impl Partition {
         let hold = || self.state.hold_to_remove(CHANGES_PER_SLICE);
         if is_full(&hold()) {
             self.checkpoint_here()?;
+            self.state.tiers.table.release_free();
             hold()?;
         }
         let refused = Mutex::new(None);
