@@ -14,7 +14,6 @@ use crate::store::mvcc::group_writes::{GroupWrites, Unfinished};
 use crate::store::mvcc::old_versions::{Before, OldVersion, OldVersions, Pruned};
 use crate::store::wal::record::Entry;
 use crate::table::item::Mutation;
-use crate::table::room::Need;
 use crate::{Error, Result};
 
 /// Old values that are read at first, and about how many bytes of them are read at a time then, with a budget.
@@ -113,12 +112,7 @@ impl StoreInner {
         }
         let growth = table.file_len().saturating_sub(before);
         if growth > 0 {
-            let evictions = self.tiers.evictions();
-            let wanted = self.tiers.to_keep_free(&Need::default(), 0);
-            // Else what one needs that has begun meanwhile would be forgotten.
-            if self.tiers.evictions() == evictions {
-                self.store_dir.reserve().need_at_most(wanted);
-            }
+            self.lower_need();
         }
         applied
     }

@@ -136,6 +136,16 @@ impl StoreInner {
         self.tiers.table.room_for(&Need::default()).0
     }
 
+    /// Lowers what the partition needs to what it does once something has the room that was held for it.
+    pub(in crate::store) fn lower_need(&self) {
+        let evictions = self.tiers.evictions();
+        let wanted = self.tiers.to_keep_free(&Need::default(), 0);
+        // Else what an eviction needs, which has begun meanwhile, would be forgotten.
+        if self.tiers.evictions() == evictions {
+            self.store_dir.reserve().need_at_most(wanted);
+        }
+    }
+
     /// Holds what deleting takes, as far as the disk has it, and gives back the rest.
     pub(in crate::store) fn fill_reserve(&self) {
         let wanted = self.tiers.to_keep_free(&Need::default(), 0);

@@ -46,8 +46,7 @@ impl StoreInner {
             begun.inspect_err(|_| self.tiers.table.trim())
         })?;
         // The journal has its room.
-        let wanted = self.tiers.to_keep_free(&Need::default(), 0);
-        self.store_dir.reserve().need_at_most(wanted);
+        self.lower_need();
         *self.begun.lock() = Some(sealed);
         Ok(())
     }
