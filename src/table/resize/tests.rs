@@ -21,11 +21,16 @@ pub(crate) fn insert(session: &mut Session<Simulated>, keys: Range<u64>) {
     }
 }
 
-#[test]
-fn growth_of_a_table_that_others_filled() {
+fn table_for(items: u64) -> Table<Simulated> {
     let shape = Shape::new(8, 8, 8, 2, 2).unwrap();
     let memory = Simulated::new(DATA_START, 1 << 24);
-    let table = Table::create(memory, shape, 2000, Path::new("memory")).unwrap();
+    Table::create(memory, shape, items, Path::new("memory")).unwrap()
+}
+
+#[test]
+fn growth_of_a_table_that_others_filled() {
+    let table = table_for(2000);
+    let shape = table.shape;
     let levels = table.levels.live();
     assert!(levels.top > shape.levels + 4);
     assert!(table.grow_levels(levels).is_err(), "nothing is full");
@@ -38,9 +43,8 @@ fn growth_of_a_table_that_others_filled() {
 
 #[test]
 fn resize_drains_a_level_in_bounded_slices() {
-    let shape = Shape::new(8, 8, 8, 2, 2).unwrap();
-    let memory = Simulated::new(DATA_START, 1 << 24);
-    let table = Table::create(memory, shape, 30_000, Path::new("memory")).unwrap();
+    let table = table_for(30_000);
+    let shape = table.shape;
     {
         let mut session = table.session();
         insert(&mut session, 1..30_001);
@@ -66,9 +70,8 @@ fn resize_drains_a_level_in_bounded_slices() {
 
 #[test]
 fn removal_beside_a_move_outlives_a_power_cut() {
-    let shape = Shape::new(8, 8, 8, 2, 2).unwrap();
-    let memory = Simulated::new(DATA_START, 1 << 24);
-    let table = Table::create(memory, shape, 2000, Path::new("memory")).unwrap();
+    let table = table_for(2000);
+    let shape = table.shape;
     insert(&mut table.session(), 1..1500);
     let levels = table.levels.live();
     table.add_level(levels).unwrap();
@@ -100,9 +103,8 @@ fn removal_beside_a_move_outlives_a_power_cut() {
 /// It may be an item of which a bit is flipped, and nothing else would tell of it.
 #[test]
 fn level_with_a_damaged_slot_stays() {
-    let shape = Shape::new(8, 8, 8, 2, 2).unwrap();
-    let memory = Simulated::new(DATA_START, 1 << 24);
-    let table = Table::create(memory, shape, 2000, Path::new("memory")).unwrap();
+    let table = table_for(2000);
+    let shape = table.shape;
     insert(&mut table.session(), 1..1500);
     let levels = table.levels.live();
     let find = |key: u64| table.find(&table.target(&key.to_ne_bytes()), &mut 0);

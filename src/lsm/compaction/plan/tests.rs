@@ -2,6 +2,24 @@ use std::path::PathBuf;
 
 use super::*;
 
+/// Has a job of file 7 fail with an error as often as this, each time with such a pause in seconds, and calls `then`.
+fn fail_again(plan: &mut Plan, error: &Error, pauses: &[u64], then: impl Fn(&mut Plan)) {
+    for &seconds in pauses {
+        plan.done([7].into_iter(), &Err(error.clone()));
+        assert!(plan.is_set_aside(7) && !plan.is_set_aside(8));
+        let pause = Duration::from_secs(seconds);
+        // It has begun.
+        let left = plan.retry().unwrap();
+        assert!(
+            left <= pause && left > pause * 3 / 4,
+            "{left:?} of {pause:?}"
+        );
+        then(plan);
+    }
+    plan.done([7].into_iter(), &Ok(()));
+    assert!(!plan.is_set_aside(7));
+}
+
 /// To find the same damage again takes as long as the first time.
 #[test]
 fn damaged_files_are_left_alone_for_longer_each_time() {
@@ -12,19 +30,8 @@ fn damaged_files_are_left_alone_for_longer_each_time() {
         at: 0,
         found: "another checksum".into(),
     };
-    for seconds in [30, 60, 120, 240, 480, 960, 1920, 3600, 3600] {
-        plan.done([7].into_iter(), &Err(damage.clone()));
-        assert!(plan.is_set_aside(7) && !plan.is_set_aside(8));
-        let pause = Duration::from_secs(seconds);
-        // It has begun.
-        let left = plan.retry().unwrap();
-        assert!(
-            left <= pause && left > pause * 3 / 4,
-            "{left:?} of {pause:?}"
-        );
-    }
-    plan.done([7].into_iter(), &Ok(()));
-    assert!(!plan.is_set_aside(7));
+    let pauses = [30, 60, 120, 240, 480, 960, 1920, 3600, 3600];
+    fail_again(&mut plan, &damage, &pauses, |_| ());
     plan.done([7].into_iter(), &Err(damage));
     plan.try_all();
     assert!(!plan.is_set_aside(7));
@@ -34,24 +41,12 @@ fn damaged_files_are_left_alone_for_longer_each_time() {
 #[test]
 fn files_of_a_job_that_was_refused_something_are_left_alone_for_a_while() {
     for code in [libc::EIO, libc::ENOSPC] {
-        let mut plan = Plan::default();
-        let refused = || {
-            let source = std::io::Error::from_raw_os_error(code);
-            Error::io("7.sst".as_ref(), "read", source)
-        };
-        for seconds in [1, 2, 4, 8, 16, 32, 64, 64] {
-            plan.done([7].into_iter(), &Err(refused()));
-            assert!(plan.is_set_aside(7) && !plan.is_set_aside(8));
-            let pause = Duration::from_secs(seconds);
-            let left = plan.retry().unwrap();
-            assert!(
-                left <= pause && left > pause * 3 / 4,
-                "{left:?} of {pause:?}"
-            );
+        let source = std::io::Error::from_raw_os_error(code);
+        let refused = Error::io("7.sst".as_ref(), "read", source);
+        let pauses = [1, 2, 4, 8, 16, 32, 64, 64];
+        fail_again(&mut Plan::default(), &refused, &pauses, |plan| {
             assert!(plan.rest().unwrap() < Duration::from_secs(1));
             plan.done([8].into_iter(), &Ok(()));
-        }
-        plan.done([7].into_iter(), &Ok(()));
-        assert!(!plan.is_set_aside(7));
+        });
     }
 }
