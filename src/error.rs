@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use gphash_layout::ImpossibleShape;
 use rustix::fs::Access;
 use rustix::io::Errno;
 
@@ -390,6 +391,15 @@ fn room_for(needed: u64) -> String {
 }
 
 impl Error {
+    /// Says of which option no table can be made.
+    pub(crate) fn of_shape(shape: ImpossibleShape) -> Self {
+        Self::InvalidOption {
+            option: shape.option,
+            found: shape.found,
+            expected: shape.expected.into(),
+        }
+    }
+
     /// Wraps an answer of the operating system about `path`, naming what was being done.
     /// Read-only and full-disk answers get their own variants.
     pub(crate) fn io(path: &Path, action: &'static str, source: io::Error) -> Self {

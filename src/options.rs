@@ -504,7 +504,8 @@ impl Options {
             self.slots,
             self.levels,
             self.locations,
-        )?;
+        );
+        let shape = shape.map_err(Error::of_shape)?;
         Ok(shape.with_checksums(self.checksums))
     }
 
@@ -565,7 +566,8 @@ impl Options {
     /// As [`shape_for`](Self::shape_for), for keys and values of variable length.
     pub(crate) fn variable_shape(&self) -> Result<Shape> {
         self.check()?;
-        Shape::variable(self.slots, self.levels, self.locations)
+        let shape = Shape::variable(self.slots, self.levels, self.locations);
+        shape.map_err(Error::of_shape)
     }
 
     pub(crate) fn check(&self) -> Result<()> {

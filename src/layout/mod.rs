@@ -17,7 +17,6 @@
 //! The files beside it that make a store share a [`preamble`] (`docs/store.md`).
 
 pub mod preamble;
-pub mod shape;
 pub mod superblock;
 
 pub use crate::column::metadata;
@@ -26,10 +25,9 @@ pub use crate::column::{Column, ColumnRole, DType, KeyKind, Metadata};
 pub(crate) use gphash_layout::record_hasher;
 pub use gphash_layout::{
     BUSY, DATA_START, EMPTY, EXTENT_TABLE_LEN, EXTENT_TABLES, ExtentEntry, ExtentKind, HUGE_PAGE,
-    KeyHash, LINE, MAX_FILE, METADATA, Mark, PAGE, RESERVED_BUCKET_STRIDE, RESERVED_BUCKETS,
-    RESERVED_WORD, RecordWord, SUPERBLOCKS, align_up, bucket, checksum, extent, hash, mark, record,
-    size_class,
+    ImpossibleShape, KeyClass, KeyHash, LINE, MAX_FILE, METADATA, Mark, PAGE,
+    RESERVED_BUCKET_STRIDE, RESERVED_BUCKETS, RESERVED_WORD, RecordWord, SUPERBLOCKS, Shape,
+    align_up, bucket, checksum, extent, hash, mark, record, shape, size_class,
 };
 pub use preamble::{FileFormat, Preamble};
-pub use shape::{KeyClass, Shape};
 pub use superblock::{Features, Flags, Superblock};

@@ -14,7 +14,9 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::extent::{ExtentEntry, ExtentKind, MAX_EXTENTS};
 use super::shape::extent_alignment;
-use super::{DATA_START, KeyClass, MAX_FILE, PAGE, SUPERBLOCKS, Shape, align_up, hash};
+use super::{
+    DATA_START, ImpossibleShape, KeyClass, MAX_FILE, PAGE, SUPERBLOCKS, Shape, align_up, hash,
+};
 use crate::column::metadata::MAX_CHANGES;
 use crate::width::{to_usize, u32_of};
 use crate::{Error, Result};
@@ -235,17 +237,17 @@ impl Superblock {
         let sizes = (u64::from(self.key_size), u64::from(self.value_size));
         let (slots, levels, locations) = (self.slots, self.levels, self.locations);
         let shape = match sizes {
-            (0, 0) if self.is_variable() && self.has_checksums() => Err(Error::InvalidOption {
+            (0, 0) if self.is_variable() && self.has_checksums() => Err(ImpossibleShape {
                 option: "flags",
                 found: format!("{:#x}", self.flags),
-                expected: "no checksums of values where records have their own".into(),
+                expected: "no checksums of values where records have their own",
             }),
             (0, 0) if self.is_variable() => Shape::variable(slots, levels, locations),
             // The flag without zeros is no shape, either.
-            (key, value) if self.is_variable() => Err(Error::InvalidOption {
+            (key, value) if self.is_variable() => Err(ImpossibleShape {
                 option: "sizes",
                 found: format!("{key} and {value} bytes"),
-                expected: "0 and 0 where lengths are variable".into(),
+                expected: "0 and 0 where lengths are variable",
             }),
             (key, value) => Shape::new(key, value, slots, levels, locations)
                 .map(|shape| shape.with_checksums(self.has_checksums())),

@@ -1,4 +1,5 @@
-//! The words of the file: hashes, slots, records, extents and size classes, and where the parts of the file lie.
+//! The words of the file: hashes, slots, records, extents and size classes, the shape of a table, and where the parts of
+//! the file lie.
 
 pub mod bucket;
 pub mod checksum;
@@ -6,6 +7,7 @@ pub mod extent;
 pub mod hash;
 pub mod mark;
 pub mod record;
+pub mod shape;
 pub mod size_class;
 pub mod width;
 
@@ -14,6 +16,7 @@ pub use extent::{ExtentEntry, ExtentKind};
 pub use hash::KeyHash;
 pub use mark::Mark;
 pub use record::RecordWord;
+pub use shape::{ImpossibleShape, KeyClass, Shape};
 
 use size_class::RecordHeader;
 use xxhash_rust::xxh3::Xxh3;

@@ -1,10 +1,35 @@
 //! The shape of a table: what its keys, buckets, levels and records measure.
 
-use super::bucket::{SLOT_WORDS_BYTES, SlotAddr};
-use super::size_class::{SIZE_CLASSES, SMALLEST_RECORD, class_size};
-use super::{HUGE_PAGE, PAGE, align_up};
+use std::fmt;
+
+use crate::bucket::{SLOT_WORDS_BYTES, SlotAddr};
+use crate::size_class::{SIZE_CLASSES, SMALLEST_RECORD, class_size};
 use crate::width::u32_of;
-use crate::{Error, Result};
+use crate::{HUGE_PAGE, PAGE, align_up};
+
+/// An option of which no table can be made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImpossibleShape {
+    /// Its name.
+    pub option: &'static str,
+    /// What it is.
+    pub found: String,
+    /// What it may be.
+    pub expected: &'static str,
+}
+
+impl std::error::Error for ImpossibleShape {}
+
+impl fmt::Display for ImpossibleShape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            option,
+            found,
+            expected,
+        } = self;
+        write!(f, "invalid option {option}: {found}; expected {expected}")
+    }
+}
 
 /// How a bucket holds its keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,7 +79,7 @@ impl Shape {
     /// The shape of a table of fixed keys and values.
     ///
     /// # Errors
-    /// [`Error::InvalidOption`] for keys that are not 8 to 128 bytes in multiples of 8, values
+    /// [`ImpossibleShape`] for keys that are not 8 to 128 bytes in multiples of 8, values
     /// that are not 1 byte to 64 KiB, and counts whose product is not 1 to 32.
     pub fn new(
         key_size: u64,
@@ -62,12 +87,12 @@ impl Shape {
         slots: u32,
         levels: u32,
         locations: u32,
-    ) -> Result<Self> {
-        let refuse = |option, found: String, expected: &str| {
-            Err(Error::InvalidOption {
+    ) -> Result<Self, ImpossibleShape> {
+        let refuse = |option, found: String, expected| {
+            Err(ImpossibleShape {
                 option,
                 found,
-                expected: expected.into(),
+                expected,
             })
         };
         if !(8..=Self::MAX_KEY).contains(&key_size) || !key_size.is_multiple_of(8) {
@@ -96,8 +121,8 @@ impl Shape {
     /// The shape of a table of keys and values of variable length.
     ///
     /// # Errors
-    /// [`Error::InvalidOption`] for counts whose product is not 1 to 32.
-    pub fn variable(slots: u32, levels: u32, locations: u32) -> Result<Self> {
+    /// [`ImpossibleShape`] for counts whose product is not 1 to 32.
+    pub fn variable(slots: u32, levels: u32, locations: u32) -> Result<Self, ImpossibleShape> {
         Self::with_counts((0, 0, SMALLEST_RECORD), slots, levels, locations)
     }
 
@@ -106,15 +131,15 @@ impl Shape {
         slots: u32,
         levels: u32,
         locations: u32,
-    ) -> Result<Self> {
+    ) -> Result<Self, ImpossibleShape> {
         let product = [slots, levels, locations]
             .into_iter()
             .try_fold(1u32, |product, count| product.checked_mul(count));
         if !product.is_some_and(|product| (1..=Self::MAX_CANDIDATES).contains(&product)) {
-            return Err(Error::InvalidOption {
+            return Err(ImpossibleShape {
                 option: "shape",
                 found: format!("{levels} levels × {locations} locations × {slots} slots"),
-                expected: "each at least 1, their product at most 32".into(),
+                expected: "each at least 1, their product at most 32",
             });
         }
         let slot = SLOT_WORDS_BYTES + if key_size > 8 { key_size } else { 0 };
@@ -220,7 +245,7 @@ impl Shape {
     }
 
     /// Offset of the word of the overflow map that has the bit of `bucket`, in the level that begins at `level_at`.
-    pub(crate) fn overflow_word(&self, level_at: u64, level: u32, bucket: u64) -> u64 {
+    pub fn overflow_word(&self, level_at: u64, level: u32, bucket: u64) -> u64 {
         level_at + self.buckets_len(level) + bucket / 64 * 8
     }
 
@@ -263,7 +288,7 @@ pub fn extent_alignment(len: u64) -> u64 {
 /// A stride that makes a record touch as few lines as it can without wasting much: a power of
 /// two up to one line, multiples of a cache line above.
 fn record_stride(len: u64) -> u64 {
-    if len <= super::LINE {
+    if len <= crate::LINE {
         len.next_power_of_two().max(8)
     } else {
         align_up(len, 64)
