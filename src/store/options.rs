@@ -1,12 +1,13 @@
 //! How a store is opened.
 
+mod durability;
 mod when_full;
 
 use std::fmt;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use self::durability::Durability;
 pub use self::when_full::WhenFull;
 use super::merge::MergeOperator;
 use crate::hot_cache::HotCacheOptions;
@@ -17,32 +18,7 @@ use crate::store::files::identity::{Names, PartitionCount};
 use crate::store::files::manifest::{LONGEST_NAME, Manifest, PARTITIONS_MAX};
 use crate::store::partitions::Partitioner;
 use crate::store::shared::Shared;
-use crate::{Domain, Engine, Error, Options, ParseOptionError, Result};
-
-/// From when on a change outlives a power cut. The death of the process alone loses nothing that
-/// was answered, whatever this says.
-///
-/// In the domain `Dax`, where the index is durable at once, the log is too: there each of them is
-/// `Always`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Durability {
-    /// When the call returns. Callers who come at the same time share one sync of the log.
-    Always,
-    /// So much later at most: a thread syncs the log.
-    Interval(Duration),
-    /// When [`flush`](super::Store::flush) or a checkpoint has returned, or the system has written
-    /// it by itself. What survives is all that was done up to some moment, of each
-    /// [partition](StoreOptions::partitions) its own.
-    None,
-}
-
-/// Units of a [`Durability::Interval`] in text, the longest first, in nanoseconds.
-const INTERVAL_UNITS: [(&str, u64); 4] = [
-    ("s", 1_000_000_000),
-    ("ms", 1_000_000),
-    ("us", 1000),
-    ("ns", 1),
-];
+use crate::{Domain, Engine, Error, Options, Result};
 
 /// Fewest cores on which a new store has more than one partition by default, and most partitions that it has then.
 const DEFAULT_PARTITIONS: (usize, usize) = (4, 64);
@@ -63,58 +39,6 @@ fn default_partitions(cores: usize, budget: Option<u64>) -> u32 {
     count
         .min(u32::try_from(affordable).unwrap_or(u32::MAX))
         .max(1)
-}
-
-impl fmt::Display for Durability {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Durability::Always => f.write_str("always"),
-            Durability::Interval(interval) => {
-                let nanoseconds = interval.as_nanos();
-                let (unit, length) = INTERVAL_UNITS
-                    .into_iter()
-                    .find(|&(_, length)| nanoseconds.is_multiple_of(length.into()))
-                    .expect("every interval is a number of nanoseconds");
-                write!(f, "{}{unit}", nanoseconds / u128::from(length))
-            }
-            Durability::None => f.write_str("none"),
-        }
-    }
-}
-
-impl FromStr for Durability {
-    type Err = ParseOptionError;
-
-    /// `always`, `none`, or an interval: a whole number of `s`, `ms`, `us` or `ns`.
-    ///
-    /// # Examples
-    /// ```
-    /// use gphash::store::Durability;
-    /// use std::time::Duration;
-    ///
-    /// let durability: Durability = "250ms".parse()?;
-    /// assert_eq!(durability, Durability::Interval(Duration::from_millis(250)));
-    /// assert_eq!(durability.to_string(), "250ms");
-    /// # Ok::<(), gphash::ParseOptionError>(())
-    /// ```
-    fn from_str(text: &str) -> std::result::Result<Self, ParseOptionError> {
-        let interval = || {
-            let digits = text.trim_end_matches(|letter: char| letter.is_ascii_lowercase());
-            let (_, length) = INTERVAL_UNITS
-                .into_iter()
-                .find(|&(unit, _)| unit == &text[digits.len()..])?;
-            let nanoseconds = digits.parse::<u64>().ok()?.checked_mul(length)?;
-            Some(Durability::Interval(Duration::from_nanos(nanoseconds)))
-        };
-        match text {
-            "always" => Ok(Durability::Always),
-            "none" => Ok(Durability::None),
-            _ => interval().ok_or_else(|| {
-                let expected = "always, none or an interval such as 250ms";
-                ParseOptionError::new("durability", text, expected)
-            }),
-        }
-    }
 }
 
 /// The share of the memory budget that is for blocks of the files.
