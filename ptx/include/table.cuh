@@ -40,6 +40,7 @@ struct Slot {
 struct Found {
     u64 record; // offset of the record, 0 if the key is absent
     Slot slot;
+    bool is_sound; // whether no bit of the slot's words is known to be flipped
 };
 
 __device__ inline bool is_member(u64 record) {
@@ -89,6 +90,8 @@ struct Table {
     Counters *counters;
     // Lines of the file that were read or written; the same in all lanes of a group.
     u32 touches = 0;
+    // Whether the group has met a damaged slot; for callers to reset.
+    bool met_damage = false;
 
     __device__ Table(const TableView &table, Counters *counts) : view(table), counters(counts) {}
 
@@ -283,16 +286,17 @@ struct Table {
             #pragma unroll 1
             for (; matches != 0; matches &= matches - 1) {
                 Slot slot{bucket, stripe * GROUP + __ffs(matches) - 1};
-                u64 record = record_if_member(key, slot);
-                if (record == 0) continue;
-                if (is_record(record)) return {record, slot};
+                u64 word = record_if_member(key, slot);
+                if (word == 0) continue;
+                u64 record = word & RECORD_OFFSET;
+                if (is_record(record)) return {record, slot, is_sound(key.word, word)};
                 report_damage(slot);
             }
         }
         return {};
     }
 
-    // The record of a slot if it holds the key's member.
+    // The record word of a slot if it holds the key's member.
     __device__ u64 record_if_member(const Key &key, const Slot &slot) {
         #pragma unroll 1
         while (true) {
@@ -300,7 +304,7 @@ struct Table {
             bool same = holds(key, slot);
             // The record is the key's only if it was there before and after the key was.
             if (group_load(record_of(slot)) != record) continue;
-            return same && is_member(record) ? record & RECORD_OFFSET : 0;
+            return same && is_member(record) ? record : 0;
         }
     }
 
@@ -343,13 +347,15 @@ struct Table {
         return (static_cast<u64>(view.bucket_size) << level) + bucket / 64 * 8;
     }
 
-    // Whether an offset that stands in the file can be that of a record.
+    // Whether an offset can be that of a record (record_in_bounds in src/table/record.rs).
     __device__ bool is_record(u64 offset) const {
-        return offset >= DATA_START && offset % 8 == 0 && offset <= view.file_len &&
+        u32 alignment = view.record_stride < 64 ? view.record_stride : 64;
+        return offset >= DATA_START && (offset & (alignment - 1)) == 0 && offset <= view.file_len &&
                view.record_stride <= view.file_len - offset;
     }
 
     __device__ void report_damage(const Slot &slot) {
+        met_damage = true;
         if (counters != nullptr && group_lane() == 0) {
             counters->damaged = slot.bucket.offset + record_offset(slot.index);
         }

@@ -177,10 +177,16 @@ __device__ void resolve(const TableView &view, const Records &records, const Bat
             u64 there = 0;
             bool nowhere = false;
             if (executes >> served_lane(turn) & 1) {
+                table.met_damage = false;
                 Found found = table.find(key);
                 if (found.record != 0) {
-                    if (VERB != Verb::INSERT) there = table.offset_of(found.slot);
-                } else if (INSERTS) {
+                    if (VERB != Verb::INSERT) {
+                        // A damaged word may name the record of another item.
+                        if (found.is_sound) there = table.offset_of(found.slot);
+                        else table.report_damage(found.slot);
+                    }
+                } else if (INSERTS && !table.met_damage) {
+                    // A damaged slot is the key's own: one more would be a second item.
                     Slot slot = table.claim(key);
                     nowhere = slot.bucket.probe == nullptr;
                     if (!nowhere) there = table.offset_of(slot) | CLAIMED;

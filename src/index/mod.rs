@@ -232,7 +232,8 @@ impl<K: Pod, V: Pod> Index<K, V> {
     /// ```
     ///
     /// # Errors
-    /// As [`get`](Self::get).
+    /// [`Error::Damaged`] when a slot names no record, or a bit of its record word is flipped: that key stays, as nobody
+    /// knows which record to give up, and all others of the batch may be gone. [`Error::Gpu`].
     pub fn remove(&self, keys: &[K]) -> Result<FixedBitSet> {
         self.backend()?
             .write(&self.table, Write::Remove, cast_slice(keys), &[])

@@ -12,7 +12,7 @@ use super::probe_hint::ProbeHint;
 use super::tags::{BucketTags, TagWord};
 use super::{Session, Table};
 use crate::layout::bucket::SlotAddr;
-use crate::layout::{KeyHash, RecordWord};
+use crate::layout::{KeyClass, KeyHash, RecordWord};
 use crate::pm::Medium;
 use crate::sync::{Ordering, fence, pause};
 
@@ -394,10 +394,13 @@ impl<M: Medium> Session<'_, M> {
             };
             match found {
                 Found::Absent => return Ok(None),
-                Found::One(member) if self.table.record_in_bounds(member.record) => {
-                    return Ok(Some(member));
+                Found::One(member) if !self.table.record_in_bounds(member.record) => {
+                    return Err(self.table.dangling(member));
                 }
-                Found::One(member) => return Err(self.table.dangling(member)),
+                Found::One(member) if self.table.is_unsure(member, target) => {
+                    return Err(self.table.unsound(member));
+                }
+                Found::One(member) => return Ok(Some(member)),
                 Found::Moving => match self.table.stuck(target) {
                     Some(error) => return Err(error),
                     None => pause(),
@@ -443,5 +446,19 @@ impl<M: Medium> Table<M> {
                 self.medium.len()
             ),
         )
+    }
+
+    /// Whether a flipped bit may have a member name the record of another item, which must not be given up. Of variable
+    /// length, the record has the key.
+    #[inline]
+    fn is_unsure(&self, member: Occupied, target: &ProbeKey) -> bool {
+        self.shape.key_class() != KeyClass::Variable && !member.record.is_sound(target.word)
+    }
+
+    /// The error for a slot of which a bit has flipped.
+    #[cold]
+    fn unsound(&self, member: Occupied) -> crate::Error {
+        let found = format!("{:#x}, whose parity is wrong", member.record.0);
+        self.damaged("record word", member.addr.record, found)
     }
 }

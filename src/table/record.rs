@@ -18,6 +18,7 @@ use super::key::{Identity, ProbeKey};
 use super::probe::Occupied;
 use crate::Result;
 use crate::layout::checksum::{checksum_of_words, value_checksum};
+use crate::layout::shape::record_alignment;
 use crate::layout::size_class;
 use crate::layout::size_class::{
     MAX_VARIABLE_KEY, MAX_VARIABLE_VALUE, RecordHeader, SMALLEST_RECORD, class_of,
@@ -157,9 +158,10 @@ impl<M: Medium> Table<M> {
         let at = record.offset();
         match self.shape.key_class() {
             KeyClass::Word | KeyClass::Wide => {
+                let stride = self.shape.record_stride;
                 at >= DATA_START
-                    && at.is_multiple_of(8)
-                    && at + self.shape.record_stride <= self.medium.len()
+                    && at.is_multiple_of(record_alignment(stride))
+                    && at + stride <= self.medium.len()
             }
             KeyClass::Variable => self.lengths(at).is_some(),
         }

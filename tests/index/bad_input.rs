@@ -414,30 +414,83 @@ fn extent_table_with_any_byte_damaged() {
     }
 }
 
+/// Where the record word of key 1 stands.
+fn record_word_of_key_1(bytes: &[u8]) -> usize {
+    let superblock = superblock(bytes);
+    let shape = superblock.shape(Path::new("index")).unwrap();
+    let slot = (superblock.bottom_level..=superblock.top_level)
+        .flat_map(|level| {
+            let offset = superblock.level_directory[level as usize];
+            (0..1 << level).map(move |bucket| offset + bucket * shape.bucket_size)
+        })
+        .flat_map(|bucket| (0..shape.slots).map(move |slot| shape.slot_addr(bucket, slot)))
+        .find(|place| bytes[usize::try_from(place.state).unwrap()..][..8] == 1u64.to_le_bytes())
+        .expect("key 1 has a slot");
+    usize::try_from(slot.record).unwrap()
+}
+
+#[test]
+fn changes_give_up_no_record_that_a_damaged_word_names() {
+    let (_folder, path) = file();
+    let whole = fs::read(&path).unwrap();
+    let record = record_word_of_key_1(&whole);
+    // Values of 16 bytes: the words of the others differ in bits from the fourth on.
+    for bit in 4..8 {
+        let mut bytes = whole.clone();
+        bytes[record] ^= 1 << bit;
+        fs::write(&path, &bytes).unwrap();
+        let index = Table::open(&path, &options()).unwrap();
+        for change in 0..3 {
+            let refused = match change {
+                0 => index.update(&[1, 2], &[[8; 2]; 2]).err(),
+                1 => index.upsert(&[1, 2], &[[8; 2]; 2]).err(),
+                _ => index.remove(&[1]).err(),
+            };
+            assert!(
+                matches!(refused, Some(Error::Damaged { .. })),
+                "bit {bit}, change {change}: {refused:?}"
+            );
+        }
+        assert!(!index.insert_one(&1, &[9; 2]).unwrap());
+        assert_eq!(index.len(), 4);
+        // No value takes a record that another item has.
+        let new: Vec<u64> = (10..200).collect();
+        let values: Vec<_> = new.iter().map(|&key| [key; 2]).collect();
+        index.insert(&new, &values).unwrap();
+        assert!(matches!(index.get_one(&2).unwrap(), Some([7, 7] | [8, 8])));
+        for key in [0, u64::MAX] {
+            assert_eq!(index.get_one(&key).unwrap(), Some([7; 2]));
+        }
+    }
+}
+
 #[test]
 fn item_with_an_invalid_record_word() {
     let (_folder, path) = file();
     let whole = fs::read(&path).unwrap();
     let mut unclean = superblock(&whole);
     unclean.set_flag(Flags::CLEAN, false);
-    let shape = unclean.shape(&path).unwrap();
-    let slot = (unclean.bottom_level..=unclean.top_level)
-        .flat_map(|level| {
-            let offset = unclean.level_directory[level as usize];
-            (0..1 << level).map(move |bucket| offset + bucket * shape.bucket_size)
-        })
-        .flat_map(|bucket| (0..shape.slots).map(move |slot| shape.slot_addr(bucket, slot)))
-        .find(|place| whole[usize::try_from(place.state).unwrap()..][..8] == 1u64.to_le_bytes())
-        .expect("key 1 has a slot");
-    for nowhere in [8, DATA_START + 1, unclean.file_len, (1 << 56) - 8] {
+    let record = record_word_of_key_1(&whole);
+    for nowhere in [
+        8,
+        DATA_START + 1,
+        DATA_START + 8,
+        unclean.file_len,
+        (1 << 56) - 8,
+    ] {
         let mut bytes = whole.clone();
-        bytes[usize::try_from(slot.record).unwrap()..][..8].copy_from_slice(&nowhere.to_le_bytes());
+        bytes[record..][..8].copy_from_slice(&nowhere.to_le_bytes());
         // A file cleanly closed is believed, and the lookup meets the damage.
         fs::write(&path, &bytes).unwrap();
-        if nowhere % 8 != 0 || !(DATA_START..unclean.file_len).contains(&nowhere) {
+        if nowhere % 16 != 0 || !(DATA_START..unclean.file_len).contains(&nowhere) {
             let index = Table::open(&path, &options()).unwrap();
             assert!(matches!(index.get_one(&1), Err(Error::Damaged { .. })));
             assert_eq!(index.get_one(&2).unwrap(), Some([7; 2]));
+            for inserted in [index.insert(&[1], &[[8; 2]]), index.upsert(&[1], &[[8; 2]])] {
+                assert!(matches!(inserted, Ok(_) | Err(Error::Damaged { .. })));
+                assert_eq!(index.len(), 4, "a second item of the same key");
+            }
+            assert!(matches!(index.get_one(&1), Err(Error::Damaged { .. })));
         }
         write_superblock(&mut bytes, unclean);
         fs::write(&path, &bytes).unwrap();

@@ -17,10 +17,14 @@ pub enum Suite {
     Store(&'static str),
     /// Those of this name of paths, processes and creations.
     Paths(&'static str),
+    /// Those of this name of whatever an index cannot take.
+    BadInput(&'static str),
     /// The kernels on a CPU.
     Kernels,
     /// The unit tests of this name, on the emulated device.
     Emulated(&'static str),
+    /// As `BadInput`, on the emulated device.
+    EmulatedBadInput(&'static str),
     /// The tests of this name of crashes inside kernels.
     KernelCrash(&'static str),
     /// Calls of the driver that fail, in lives of this name.
@@ -42,6 +46,10 @@ impl Suite {
             Self::Layout(name) => vec!["--package", "gphash-layout", "--lib", name],
             Self::Store(name) => vec!["--test", "store", name],
             Self::Paths(name) => vec!["--test", "paths", name],
+            Self::BadInput(name) => vec!["--test", "bad_input", name],
+            Self::EmulatedBadInput(name) => {
+                vec!["--features", "cuda", "--test", "bad_input", name]
+            }
             Self::Kernels => vec!["--test", "kernels"],
             Self::KernelCrash(name) => {
                 vec!["--features", "cuda", "--test", "kernel_crash", name]
@@ -64,7 +72,9 @@ impl Suite {
             | Self::Emulated(_)
             | Self::Store(_)
             | Self::Paths(_)
+            | Self::BadInput(_)
             | Self::Kernels => &[],
+            Self::EmulatedBadInput(_) => &[("GPHASH_TEST_ENGINE", "cuda")],
             Self::DriverFaults(_) => &[("GPHASH_DRIVER_FAULTS", "100")],
             Self::KernelCrash(_) => &[("GPHASH_CRASH_IMAGES", "20000")],
             // The stacks of loom's threads have no room for a backtrace.
@@ -2416,5 +2426,33 @@ pub const MUTATIONS: &[Mutation] = &[
         find: "with_descriptors(|| dir.create_file(&name))?",
         replacement: "dir.create_file(&name)?",
         suite: Suite::Unit("lsm::tests::faults::additions"),
+    },
+    Mutation {
+        name: "a change gives up the record that a damaged word names",
+        file: "src/table/probe.rs",
+        find: "&& !member.record.is_sound(target.word)",
+        replacement: "&& member.record.0 == 0",
+        suite: Suite::BadInput("changes_give_up"),
+    },
+    Mutation {
+        name: "a kernel gives up the record that a damaged word names",
+        file: "ptx/kernels/index.cu",
+        find: "if (found.is_sound) there",
+        replacement: "if (true) there",
+        suite: Suite::EmulatedBadInput("changes_give_up"),
+    },
+    Mutation {
+        name: "a kernel inserts a second item beside a damaged slot",
+        file: "ptx/kernels/index.cu",
+        find: "} else if (INSERTS && !table.met_damage) {",
+        replacement: "} else if (INSERTS) {",
+        suite: Suite::EmulatedBadInput("item_with"),
+    },
+    Mutation {
+        name: "a kernel reads a record from its middle on",
+        file: "ptx/include/table.cuh",
+        find: "(offset & (alignment - 1)) == 0",
+        replacement: "offset % 8 == 0",
+        suite: Suite::EmulatedBadInput("item_with_an_invalid"),
     },
 ];

@@ -70,7 +70,7 @@ impl Tree {
 
     /// Builds and runs a suite on the tree as it is.
     pub fn run(&self, suite: Suite) -> Outcome {
-        if let Suite::Emulated(_) = suite {
+        if let Suite::Emulated(_) | Suite::EmulatedBadInput(_) = suite {
             self.compile_device();
         }
         let (built, output) = self.cargo(suite, &["--no-run"]);
@@ -115,7 +115,9 @@ impl Tree {
             .env("CARGO_INCREMENTAL", "1")
             .envs(suite.variables().iter().copied())
             .envs(match suite {
-                Suite::Emulated(_) => Some(("LD_LIBRARY_PATH", self.device())),
+                Suite::Emulated(_) | Suite::EmulatedBadInput(_) => {
+                    Some(("LD_LIBRARY_PATH", self.device()))
+                }
                 _ => None,
             })
             .env_remove("GPHASH_TEST_SEED")

@@ -285,6 +285,11 @@ pub fn extent_alignment(len: u64) -> u64 {
     if len >= HUGE_PAGE { HUGE_PAGE } else { PAGE }
 }
 
+/// What the offset of each record of a stride is a multiple of.
+pub fn record_alignment(stride: u64) -> u64 {
+    stride.min(64)
+}
+
 /// A stride that makes a record touch as few lines as it can without wasting much: a power of
 /// two up to one line, multiples of a cache line above.
 fn record_stride(len: u64) -> u64 {

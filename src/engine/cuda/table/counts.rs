@@ -71,6 +71,6 @@ pub fn check_damage(table: &Table<Mapping>, counters: &Counters) -> Result<()> {
     if counters.damaged == 0 {
         return Ok(());
     }
-    let found = "a record outside the file".into();
+    let found = "a word that names no record, or whose parity is wrong".into();
     Err(table.damaged("slot", counters.damaged, found))
 }
