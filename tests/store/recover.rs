@@ -102,6 +102,26 @@ fn open(path: &Path) -> Model {
 }
 
 #[test]
+fn index_of_a_store_is_not_salvaged_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, model) = killed(folder.path(), Domain::Auto);
+    let index = path.join("index.gph");
+    let before = files(&path);
+    let link = folder.path().join("link");
+    std::os::unix::fs::symlink(&index, &link).unwrap();
+    for named in [&index, &link] {
+        let (status, _, errors) = run(&["--salvage"], named);
+        assert_eq!(status, 2);
+        assert!(errors.contains("the directory of the store"), "{errors}");
+    }
+    assert!(files(&path) == before, "a file was changed");
+    let (status, object) = tool(&["--check"], &index);
+    assert_eq!(status, 1, "{object}");
+    assert_eq!(tool(&["--salvage"], &path).0, 0);
+    assert_eq!(open(&path), model);
+}
+
+#[test]
 fn store_is_checked_and_repaired() {
     for folder in folders() {
         let (path, model) = killed(folder.path(), Domain::Auto);

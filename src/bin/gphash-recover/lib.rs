@@ -10,6 +10,7 @@ mod output;
 #[cfg(test)]
 mod tests;
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
@@ -17,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Parser;
 use finding::{Compaction, Finding, Outcome};
-use gphash::{Progress, Repair, ReportState, compact, recover, store};
+use gphash::{Error, Progress, Repair, ReportState, compact, recover, store};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use object::Object;
 use output::Output;
@@ -62,7 +63,8 @@ Exit status:
                 2  a file is damaged and stays as it is, or was damaged before --salvage, or
                    could not be recovered, compacted, or cleanly closed after that
   A file cannot be checked or recovered if it is not there, is neither an index file nor a store,
-  is in use, may not be read or written, or has a format that this build does not know.
+  is in use, may not be read or written, or has a format that this build does not know. Nor can
+  the index of a store be salvaged alone: give the store's directory.
   The status is also 2 when the arguments are wrong, or the report could not be written.
   Of several files the worst one decides.";
 
@@ -191,8 +193,23 @@ fn find(
 ) -> gphash::Result<Finding> {
     match file.is_dir() {
         true => store::recover(file, repair, progress).map(Finding::Store),
+        false if repair == Repair::Salvage && is_of_store(file) => Err(Error::WrongKind {
+            path: file.to_path_buf(),
+            found: "the index of a store, of which a salvage needs the log",
+            expected: "the directory of the store",
+        }),
         false => recover(file, repair, progress).map(Finding::File),
     }
+}
+
+/// Whether a file is the index of a store. What a salvage drops there may be in the log, which would not be replayed.
+fn is_of_store(file: &Path) -> bool {
+    let Ok(file) = file.canonicalize() else {
+        return false;
+    };
+    let has = |name: &&str| file.with_file_name(name).exists();
+    file.file_name() == Some(OsStr::new("index.gph"))
+        && ["MANIFEST", "MANIFEST.2", "wal"].iter().any(has)
 }
 
 /// Compacts what was found, which then says how it is afterwards.
