@@ -229,6 +229,11 @@ pub(super) fn alone<T>(work: impl FnOnce() -> T) -> T {
     work()
 }
 
+/// Whether the caller does a part, alone.
+pub(super) fn is_alone() -> bool {
+    ROLE.with_borrow(|role| matches!(role, Role::Helps))
+}
+
 /// Threads among which the caller's crew shares work, if he has to do with one.
 pub(super) fn threads() -> Option<usize> {
     ROLE.with_borrow(|role| match role {

@@ -184,12 +184,13 @@ pub fn is_in_foreign_pool() -> bool {
     rayon::current_thread_index().is_some() && !IS_OURS.get()
 }
 
-/// Does two works side by side, or one after the other in a pool of others, or without threads.
+/// Does two works side by side; one after the other in a pool of others, in a part that is done alone, or without
+/// threads.
 pub fn join<A: Send, B: Send>(
     first: impl FnOnce() -> A + Send,
     second: impl FnOnce() -> B + Send,
 ) -> (A, B) {
-    match is_in_foreign_pool() || !parallel::has_threads() {
+    match is_in_foreign_pool() || crew::is_alone() || !parallel::has_threads() {
         true => (first(), second()),
         false => rayon::join(first, second),
     }

@@ -3,17 +3,19 @@
 //! All of it goes through one function without type parameters: what rayon made of each closure by itself was
 //! a quarter of this crate's machine code.
 
-use std::cmp::Ordering;
+use std::cmp;
 use std::error::Error;
 use std::ops::Range;
-use std::panic::catch_unwind;
+use std::panic::{catch_unwind, resume_unwind};
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
 use parking_lot::Mutex;
 use rayon::ThreadPoolBuilder;
 use rayon::prelude::*;
 
-use super::crew;
+use super::{cores, crew, is_in_foreign_pool};
 
 /// Parts for each thread: one that has other things to do leaves some to the others.
 const PARTS_PER_THREAD: usize = 4;
@@ -27,6 +29,26 @@ enum Part<T, R> {
 
 /// What `work` makes of each part, in their order. Each part should be worth some microseconds.
 pub fn map<T: Send, R: Send>(
+    parts: impl IntoIterator<Item = T>,
+    work: impl Fn(T) -> R + Sync,
+) -> Vec<R> {
+    map_by(run, parts, work)
+}
+
+/// As [`map`], on threads that are started for it, as many as there are cores: a thread does nothing else until it is
+/// done with a part, which may take locks and wait. Where there are parts for all of them, a part is done by its thread
+/// alone. Each should be worth some milliseconds. In a pool of others the caller does all of them: those threads would share
+/// work with the pool, whose own may all wait for them.
+pub fn map_on_threads<T: Send, R: Send>(
+    parts: impl IntoIterator<Item = T>,
+    work: impl Fn(T) -> R + Sync,
+) -> Vec<R> {
+    map_by(run_on_threads, parts, work)
+}
+
+/// [`map`], by what has each of so many parts done.
+fn map_by<T: Send, R: Send>(
+    run: fn(usize, &(dyn Fn(usize) + Sync)),
     parts: impl IntoIterator<Item = T>,
     work: impl Fn(T) -> R + Sync,
 ) -> Vec<R> {
@@ -80,7 +102,7 @@ pub fn alone<T>(work: impl FnOnce() -> T) -> T {
 pub fn sort_unstable_by<T: Send>(
     items: &mut [T],
     least: usize,
-    compare: impl Fn(&T, &T) -> Ordering + Sync,
+    compare: impl Fn(&T, &T) -> cmp::Ordering + Sync,
 ) {
     match items.len() < least || crew::threads().is_some() || !has_threads() {
         true => items.sort_unstable_by(compare),
@@ -177,6 +199,39 @@ fn run(parts: usize, part: &(dyn Fn(usize) + Sync)) {
         _ if !has_threads() => (0..parts).for_each(part),
         _ => (0..parts).into_par_iter().with_max_len(1).for_each(part),
     }
+}
+
+/// Has each of so many parts done by threads of their own, one of which is the caller's.
+fn run_on_threads(parts: usize, part: &(dyn Fn(usize) + Sync)) {
+    run_on(cores(), parts, part);
+}
+
+/// The same, by so many threads at most.
+fn run_on(threads: usize, parts: usize, part: &(dyn Fn(usize) + Sync)) {
+    if is_in_foreign_pool() {
+        return (0..parts).for_each(part);
+    }
+    let cores = cores();
+    let next = AtomicUsize::new(0);
+    let each = || {
+        while let nth = next.fetch_add(1, Ordering::Relaxed)
+            && nth < parts
+        {
+            match parts < cores {
+                true => part(nth),
+                false => alone(|| part(nth)),
+            }
+        }
+    };
+    thread::scope(|scope| {
+        let builder = || thread::Builder::new().name("gphash-parts".into());
+        let start = |_| builder().spawn_scoped(scope, each).ok();
+        let others: Vec<_> = (1..threads.min(parts)).map_while(start).collect();
+        each();
+        for other in others {
+            other.join().unwrap_or_else(|panic| resume_unwind(panic));
+        }
+    });
 }
 
 #[cfg(test)]

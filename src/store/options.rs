@@ -393,7 +393,7 @@ impl StoreOptions {
     }
 
     /// Called while the log is replayed by [`open`](super::Store::open), with the bytes that were read and
-    /// all bytes.
+    /// all bytes: by any thread, one at a time.
     ///
     /// Default: nothing is called.
     #[must_use]

@@ -4,12 +4,16 @@ use std::collections::BTreeSet;
 use std::fs::{self, DirEntry};
 use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
 
 use gphash::store::{Store, StoreOptions, WriteBatch};
 use gphash::{Domain, Error, ReportState};
+use rayon::prelude::*;
+use tempfile::TempDir;
 
-use super::disk::{copy, folders};
+use super::disk::{Failing, copy, folders};
 use super::model::{Model, contents};
 
 fn options() -> StoreOptions {
@@ -122,6 +126,122 @@ fn items_leave_while_a_log_is_replayed() {
             let next = folder.path().join(format!("open {}", life + 1));
             fs::rename(place("left"), next).unwrap();
         }
+    }
+}
+
+/// A store that is open, whose three partitions have logs so long that they are replayed side by side.
+struct LongLogs {
+    folder: TempDir,
+    options: StoreOptions,
+    _store: Store,
+    model: Model,
+}
+
+impl LongLogs {
+    fn new() -> Self {
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let options = crate::options()
+            .partitions(3)
+            .domain(Domain::Checkpointed)
+            .checkpoint_bytes(u64::MAX);
+        let store = Store::open(folder.path().join("open"), &options).unwrap();
+        let mut model = Model::new();
+        for nth in 0..60u8 {
+            let mut batch = WriteBatch::new();
+            for key in (0..30).map(|key| (u16::from(nth) * 20 + key).to_le_bytes()) {
+                let value = vec![nth; 6000];
+                batch.put(key, value.clone());
+                model.insert(key.to_vec(), value);
+            }
+            store.write(batch).unwrap();
+        }
+        store.flush().unwrap();
+        assert!(store.stats().log_bytes > 9 << 20);
+        Self {
+            folder,
+            options,
+            _store: store,
+            model,
+        }
+    }
+
+    /// What a kill would leave, in the place of an earlier copy of this name.
+    fn left(&self, name: &str) -> PathBuf {
+        let path = self.folder.path().join(name);
+        let _ = fs::remove_dir_all(&path);
+        copy(&self.folder.path().join("open"), &path);
+        path
+    }
+}
+
+#[test]
+fn replay_of_several_logs_tells_of_all() {
+    let logs = LongLogs::new();
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let hears = Arc::clone(&told);
+    let options = logs.options.clone();
+    let options = options.on_replay(move |done, all| hears.lock().unwrap().push((done, all)));
+    let store = Store::open(logs.left("left"), &options).unwrap();
+    assert_eq!(contents(&store), logs.model);
+    let told = told.lock().unwrap();
+    assert!(told.len() >= 3 && told.is_sorted(), "{told:?}");
+    let all = told[0].1;
+    assert!(told.iter().all(|of| of.0 <= all && of.1 == all), "{told:?}");
+    assert_eq!(told.last(), Some(&(all, all)));
+}
+
+/// A thread of the global pool that opens a store must not wait for that pool.
+#[test]
+fn threads_of_the_global_pool_open_stores_with_long_logs() {
+    let logs = LongLogs::new();
+    let threads = rayon::current_num_threads();
+    let paths: Vec<PathBuf> = (0..threads)
+        .map(|nth| logs.left(&nth.to_string()))
+        .collect();
+    let options = logs.options.clone();
+    let (opened, open) = mpsc::channel();
+    rayon::spawn(move || {
+        let read = |path| contents(&Store::open(path, &options).unwrap());
+        let found: Vec<Model> = paths.par_iter().map(read).collect();
+        opened.send(found).unwrap();
+    });
+    let found = open.recv_timeout(Duration::from_secs(600));
+    let found = found.expect("threads of a pool wait for each other");
+    assert!(found.iter().all(|found| *found == logs.model));
+}
+
+#[test]
+fn long_logs_of_partitions_survive_calls_that_fail() {
+    let logs = LongLogs::new();
+    for (code, lasting) in [
+        (libc::ENOSPC, true),
+        (libc::ENOSPC, false),
+        (libc::EIO, false),
+    ] {
+        let (mut calls, mut refused) = (0, 0);
+        loop {
+            let faults = Failing::at(calls, lasting, code);
+            let path = logs.left("left");
+            let opened = Store::open(&path, &logs.options.clone().faults(faults.clone()));
+            if faults.met() == 0 {
+                break;
+            }
+            refused += usize::from(opened.is_err());
+            if let Ok(store) = opened {
+                faults.cure();
+                assert_eq!(contents(&store), logs.model, "call {calls}, error {code}");
+            }
+            let store = Store::open(&path, &logs.options).unwrap();
+            assert_eq!(contents(&store), logs.model, "call {calls}, error {code}");
+            calls += 37;
+        }
+        // A disk that is full once may have room when it is asked again.
+        let least = if code == libc::ENOSPC && !lasting {
+            0
+        } else {
+            2
+        };
+        assert!(refused >= least, "{refused} of {calls} calls, error {code}");
     }
 }
 

@@ -20,3 +20,24 @@ fn parts_are_done_once_and_in_order() {
         }
     }
 }
+
+#[test]
+fn parts_on_threads_of_their_own_may_share_work() {
+    for len in [0, 1, 2, 3, 100] {
+        let made = map_on_threads(0..len, |nth| (nth, map(0..9, |part| part).len(), threads()));
+        assert!(made.iter().map(|made| made.0).eq(0..len));
+        let others = if len < cores() {
+            rayon::current_num_threads()
+        } else {
+            1
+        };
+        assert!(
+            made.iter().all(|made| made.1 == 9 && made.2 == others),
+            "{made:?}"
+        );
+    }
+    let panicked = catch_unwind(|| {
+        map_on_threads(0..50, |nth| assert!(nth != 20));
+    });
+    assert!(panicked.is_err());
+}

@@ -44,6 +44,9 @@ const REPLAY_PART_CHANGES: usize = 8192;
 /// The same on a full disk.
 const SMALL_PART: usize = 64;
 
+/// Bytes of logs that are worth threads of their own.
+const SHARED_REPLAY_BYTES_MIN: u64 = 8 << 20;
+
 /// Opens the store at `path`, or makes it; gives the state of each partition.
 pub fn open(path: &Path, options: &StoreOptions) -> Result<Vec<StoreInner>> {
     options.check()?;
@@ -96,27 +99,30 @@ impl Replayer<'_> {
         }
         let wanted = self.tiers.to_keep_free(&Need::default(), 0);
         let held = self.tiers.hold(self.store_dir, wanted, Purpose::Deletion);
-        let mut done = held.and_then(|()| {
+        let done = held.and_then(|()| {
             self.replay.run(
                 self.progress,
                 || self.tiers.spill.version(),
                 |version, entry, sequence| self.change(version, (entry, sequence), false),
                 |changes| {
-                    self.apply(changes)?;
+                    changes.iter().try_for_each(|part| self.apply(part))?;
                     self.keep_within_budget();
                     Ok(())
                 },
             )
         });
         if is_full(&done) {
-            tracing::warn!("the disk is full; the log is replayed a little at a time");
-            done = self.replay_on_full_disk();
+            // Others may have it until this one's turn comes again.
+            self.tiers.table.trim();
         }
-        // What was held for parts of the log is not needed any more.
-        self.store_dir
-            .reserve()
-            .cut(self.tiers.to_keep_free(&Need::default(), 0));
+        self.cut_reserve();
         done
+    }
+
+    /// Gives back what was held for parts of the log.
+    fn cut_reserve(&self) {
+        let wanted = self.tiers.to_keep_free(&Need::default(), 0);
+        self.store_dir.reserve().cut(wanted);
     }
 
     /// Lets items leave the table, as they would have left it. The files that they leave for are not those by which
@@ -159,6 +165,7 @@ impl Replayer<'_> {
     /// Makes the last change of each key alone, and deletions first: so nothing needs room that was gone
     /// again later. Checkpoints in between keep the journal short; the log stays.
     fn replay_on_full_disk(&self) -> Result<()> {
+        tracing::warn!("the disk is full; the log is replayed a little at a time");
         self.store_dir.reserve().set_tight();
         self.store_dir.retire_old_segments(0);
         self.tiers.table.trim();
@@ -191,7 +198,7 @@ impl Replayer<'_> {
                     is_due.then(change).flatten()
                 },
                 |changes| {
-                    let mut parts = changes.chunks(SMALL_PART);
+                    let mut parts = changes.iter().flat_map(|part| part.chunks(SMALL_PART));
                     parts.try_for_each(|part| self.apply_on_full_disk(part))
                 },
             )?;
@@ -257,30 +264,53 @@ pub fn open_all(
     }
     // From here on files may change. What one partition makes durable in its index may be part of a group of which
     // others have the rest in their logs.
-    for (dir, log) in dirs.iter().zip(&logs) {
-        dir.repair_copies()?;
-        log.make_durable(dir)?;
-    }
+    dirs.iter().try_for_each(|dir| dir.repair_copies())?;
+    let all = logs.iter().map(Replay::len).sum::<Result<u64>>()?;
+    let are_long = all >= SHARED_REPLAY_BYTES_MIN;
+    let parts = dirs.iter().zip(&logs);
+    let make_durable = |(dir, log): (&Arc<StoreDir>, &Replay)| log.make_durable(dir);
+    let durable = match are_long {
+        true => parallel::map_on_threads(parts, make_durable),
+        false => parts.map(make_durable).collect(),
+    };
+    durable.into_iter().collect::<Result<()>>()?;
     let gives_up = takes_older(&manifests, options) || logs.iter().any(|log| log.is_cut);
     if gives_up && dirs.len() > 1 {
         // Whoever comes after a salvage that is cut short decides as it does.
         dirs[0].begin_salvage()?;
     }
-    let lens = logs.iter().map(Replay::len).collect::<Result<Vec<u64>>>()?;
-    let all = lens.iter().sum();
     let shared = Arc::new(shared);
     let mut options = options.of_partition(manifests[0].partitions);
     options.takes_older = gives_up;
-    let mut before = 0;
-    let mut states = Vec::with_capacity(dirs.len());
+    let read = Mutex::new(vec![0; dirs.len()]);
+    let tell = |number: usize, done| {
+        let mut read = read.lock();
+        read[number] = done;
+        progress(read.iter().sum(), all);
+    };
+    let replay = |(number, (dir, log))| {
+        let told = |done, _| tell(number, done);
+        Replayed::open(dir, log, (&shared, number), &options, (&told, seen))
+    };
+    let finish = |replayed: Result<Replayed>| {
+        let replayed = replayed?;
+        let number = replayed.number;
+        let told = |done, _| tell(number, done);
+        replayed.finish(&shared, &options, (&told, seen))
+    };
     // The first one last: once its log is gone, nothing decides for the others any more, and once its directory is
     // complete, so is the store.
-    let parts = dirs.into_iter().zip(logs).zip(lens).enumerate();
-    for (number, ((dir, log), len)) in parts.rev() {
-        let told = |done, _| progress(before + done, all);
-        let state = open_in(dir, log, (&shared, number), &options, (&told, seen))?;
-        states.push(state);
-        before += len;
+    let parts = dirs.into_iter().zip(logs).enumerate().rev();
+    // Side by side if that saves time. A memory budget has no room for segments of several logs, and what a salvage gives
+    // up is gone before the next log needs room.
+    let is_shared = are_long && !gives_up && options.memory_budget.is_none();
+    let mut states = Vec::with_capacity(manifests.len());
+    let replayed: Box<dyn Iterator<Item = Result<Replayed>>> = match is_shared {
+        true => Box::new(parallel::map_on_threads(parts, replay).into_iter()),
+        false => Box::new(parts.map(replay)),
+    };
+    for replayed in replayed {
+        states.push(finish(replayed)?);
     }
     states.reverse();
     let logs = states.iter().map(|state| Arc::clone(&state.log)).collect();
@@ -311,118 +341,191 @@ fn check_index(
     }
 }
 
-/// Opens a partition, whose log is durable, and brings what that has into the index.
-fn open_in(
+/// A partition whose index has what its log has, unless the disk was full.
+struct Replayed {
+    number: usize,
     store_dir: Arc<StoreDir>,
-    mut replay: Replay,
-    (shared, number): (&Arc<Shared>, usize),
-    options: &StoreOptions,
-    (progress, seen): (Progress, Seen),
-) -> Result<StoreInner> {
-    let manifest = store_dir.manifest();
-    // A journal that is not whole goes, and a replay may want the same again.
-    let journal = store_dir.root().len_of(INDEX_JOURNAL).unwrap_or(0);
-    let found = store_dir.reserve().held() + journal;
-    let index = store_dir.index()?;
-    let (table, recovery) = BytesIndex::open_or_create(&index, &options.index)?;
-    let catalog: Arc<dyn Catalog> = Arc::clone(&store_dir) as _;
-    let spill = Spill::open(
-        store_dir.spill().clone(),
-        &manifest.files,
-        catalog,
-        options.spill(&manifest, shared),
-    )?;
-    let keeper = Worker::new("gphash-store-table");
-    let tiers = TieredItems::new(table, spill, options.table_budget(), keeper.clone());
-    let budget = options
-        .table_budget()
-        .map(|bytes| Budget::new(bytes, keeper));
-    // What a log that was cut has may be older than what the table has, which is what tells.
-    let evicting = budget
-        .as_ref()
-        .filter(|_| !replay.is_cut && !options.takes_older);
-    let reached = match store_dir.marked() {
-        // What the log has no longer, index and files may have; no number is given twice.
-        Ok(Some(mark)) if replay.is_cut || options.takes_older => mark.sequence,
-        _ => 0,
-    };
-    let replayer = Replayer {
-        store_dir: &store_dir,
-        tiers: &tiers,
-        replay: &replay,
-        eviction: evicting.map(|budget| Eviction {
-            tiers: &tiers,
+    manifest: Manifest,
+    replay: Replay,
+    tiers: TieredItems,
+    budget: Option<Budget>,
+    /// The index has all requests up to this one, whatever the log has.
+    reached: u64,
+    /// Its index was cleanly closed.
+    was_clean: bool,
+    /// Disk space that was held for it, and its journal.
+    found: u64,
+    /// The disk had no room in the middle of the replay.
+    is_full: bool,
+}
+
+impl Replayed {
+    /// Opens a partition, whose log is durable, and brings what that has into the index.
+    fn open(
+        store_dir: Arc<StoreDir>,
+        replay: Replay,
+        (shared, number): (&Arc<Shared>, usize),
+        options: &StoreOptions,
+        hears: (Progress, Seen),
+    ) -> Result<Self> {
+        let manifest = store_dir.manifest();
+        // A journal that is not whole goes, and a replay may want the same again.
+        let journal = store_dir.root().len_of(INDEX_JOURNAL).unwrap_or(0);
+        let found = store_dir.reserve().held() + journal;
+        let index = store_dir.index()?;
+        let (table, recovery) = BytesIndex::open_or_create(&index, &options.index)?;
+        let catalog: Arc<dyn Catalog> = Arc::clone(&store_dir) as _;
+        let spill = Spill::open(
+            store_dir.spill().clone(),
+            &manifest.files,
+            catalog,
+            options.spill(&manifest, shared),
+        )?;
+        let keeper = Worker::new("gphash-store-table");
+        let tiers = TieredItems::new(table, spill, options.table_budget(), keeper.clone());
+        let budget = options
+            .table_budget()
+            .map(|bytes| Budget::new(bytes, keeper));
+        let reached = match store_dir.marked() {
+            // What the log has no longer, index and files may have; no number is given twice.
+            Ok(Some(mark)) if replay.is_cut || options.takes_older => mark.sequence,
+            _ => 0,
+        };
+        let mut replayed = Self {
+            number,
+            store_dir,
+            manifest,
+            replay,
+            tiers,
             budget,
-            store_dir: &store_dir,
-            shared,
-        }),
-        reached,
-        progress,
-        seen,
-    };
-    replayer.replay()?;
-    if options.takes_older {
-        // Before the table counts as it is.
-        let older = tiers.older_than_files()?;
-        let deletions = older.iter().map(|key| Mutation::Delete { key });
-        let deletions: Vec<Mutation> = deletions.collect();
-        let mut applied = replayer.apply(&deletions);
-        if is_full(&applied) {
-            let mut parts = deletions.chunks(SMALL_PART);
-            applied = parts.try_for_each(|part| replayer.apply_on_full_disk(part));
+            reached,
+            was_clean: recovery.clean,
+            found,
+            is_full: false,
+        };
+        let done = replayed.replayer(shared, options, hears).replay();
+        replayed.is_full = is_full(&done);
+        match replayed.is_full {
+            true => Ok(replayed),
+            false => done.map(|()| replayed),
         }
-        applied?;
     }
-    let version = tiers.spill.version();
-    if replay.is_cut || options.takes_older {
-        replay.next = replay
-            .next
-            .max(reached + 1)
-            .max(version.newest_sequence() + 1);
+
+    fn replayer<'r>(
+        &'r self,
+        shared: &'r Shared,
+        options: &StoreOptions,
+        (progress, seen): (Progress<'r>, Seen<'r>),
+    ) -> Replayer<'r> {
+        // What a log that was cut has may be older than what the table has, which is what tells.
+        let evicting = self
+            .budget
+            .as_ref()
+            .filter(|_| !self.replay.is_cut && !options.takes_older);
+        Replayer {
+            store_dir: &self.store_dir,
+            tiers: &self.tiers,
+            replay: &self.replay,
+            eviction: evicting.map(|budget| Eviction {
+                tiers: &self.tiers,
+                budget,
+                store_dir: &self.store_dir,
+                shared,
+            }),
+            reached: self.reached,
+            progress,
+            seen,
+        }
     }
-    let log = Arc::new(log_after(&store_dir, &manifest, &tiers, &replay, options)?);
-    store_dir.retire_old_segments(0);
-    if tiers.table.len() > 0 || !version.is_empty() {
-        let wanted = tiers.to_keep_free(&Need::default(), 0);
-        store_dir.reserve().need(wanted.min(found + replay.len()?));
+
+    /// Makes what was replayed the state of the partition, and the log go on behind it.
+    fn finish(
+        self,
+        shared: &Arc<Shared>,
+        options: &StoreOptions,
+        hears: (Progress, Seen),
+    ) -> Result<StoreInner> {
+        let replayer = self.replayer(shared, options, hears);
+        if self.is_full {
+            let replayed = replayer.replay_on_full_disk();
+            replayer.cut_reserve();
+            replayed?;
+        }
+        if options.takes_older {
+            // Before the table counts as it is.
+            let older = self.tiers.older_than_files()?;
+            let deletions = older.iter().map(|key| Mutation::Delete { key });
+            let deletions: Vec<Mutation> = deletions.collect();
+            let mut applied = replayer.apply(&deletions);
+            if is_full(&applied) {
+                let mut parts = deletions.chunks(SMALL_PART);
+                applied = parts.try_for_each(|part| replayer.apply_on_full_disk(part));
+            }
+            applied?;
+        }
+        let Self {
+            number,
+            store_dir,
+            manifest,
+            mut replay,
+            tiers,
+            budget,
+            reached,
+            was_clean,
+            found,
+            is_full: _,
+        } = self;
+        let version = tiers.spill.version();
+        if replay.is_cut || options.takes_older {
+            replay.next = replay
+                .next
+                .max(reached + 1)
+                .max(version.newest_sequence() + 1);
+        }
+        let log = Arc::new(log_after(&store_dir, &manifest, &tiers, &replay, options)?);
+        store_dir.retire_old_segments(0);
+        if tiers.table.len() > 0 || !version.is_empty() {
+            let wanted = tiers.to_keep_free(&Need::default(), 0);
+            store_dir.reserve().need(wanted.min(found + replay.len()?));
+        }
+        let domain = tiers.table.stats().domain;
+        let state = StoreInner {
+            tiers,
+            version_spill: options
+                .memory_budget
+                .map(|bytes| VersionSpill::new(store_dir.root().clone(), bytes)),
+            budget,
+            log,
+            store_dir,
+            operator: options.merge_operator.clone(),
+            threads: Threads::new(options.index.threads),
+            shared: Arc::clone(shared),
+            // What is durable in the index must be so in the log.
+            durably: options.durability == Durability::Always || domain == Domain::Dax,
+            published: Published::new(Arc::clone(&shared.clock), number),
+            old_versions: ShardedLock::default(),
+            evicting: Mutex::default(),
+            applying: Mutex::new(Applying {
+                changed: Changed::new(),
+                is_evicting: false,
+            }),
+            finished: AtomicU64::new(0),
+            was_full: AtomicBool::new(false),
+            is_unsaved: AtomicBool::new(false),
+            has_old_versions: AtomicBool::new(false),
+            has_many_old_versions: AtomicBool::new(false),
+            newest_kept: AtomicU64::new(0),
+            freed_bytes: AtomicU64::new(0),
+            // The mark of an index that was put back from another time is not what the manifest says.
+            has_changed: AtomicBool::new(!was_clean || replay.records > 0 || options.takes_older),
+            broken: OnceLock::new(),
+            begun: Mutex::new(None),
+            steps: Mutex::default(),
+            short_groups: AtomicU32::new(SHORT_GROUPS / 2),
+            replayed_records: replay.records,
+        };
+        Ok(state)
     }
-    let domain = tiers.table.stats().domain;
-    let state = StoreInner {
-        tiers,
-        version_spill: options
-            .memory_budget
-            .map(|bytes| VersionSpill::new(store_dir.root().clone(), bytes)),
-        budget,
-        log,
-        store_dir,
-        operator: options.merge_operator.clone(),
-        threads: Threads::new(options.index.threads),
-        shared: Arc::clone(shared),
-        // What is durable in the index must be so in the log.
-        durably: options.durability == Durability::Always || domain == Domain::Dax,
-        published: Published::new(Arc::clone(&shared.clock), number),
-        old_versions: ShardedLock::default(),
-        evicting: Mutex::default(),
-        applying: Mutex::new(Applying {
-            changed: Changed::new(),
-            is_evicting: false,
-        }),
-        finished: AtomicU64::new(0),
-        was_full: AtomicBool::new(false),
-        is_unsaved: AtomicBool::new(false),
-        has_old_versions: AtomicBool::new(false),
-        has_many_old_versions: AtomicBool::new(false),
-        newest_kept: AtomicU64::new(0),
-        freed_bytes: AtomicU64::new(0),
-        // The mark of an index that was put back from another time is not what the manifest says.
-        has_changed: AtomicBool::new(!recovery.clean || replay.records > 0 || options.takes_older),
-        broken: OnceLock::new(),
-        begun: Mutex::new(None),
-        steps: Mutex::default(),
-        short_groups: AtomicU32::new(SHORT_GROUPS / 2),
-        replayed_records: replay.records,
-    };
-    Ok(state)
 }
 
 /// The log behind what was replayed. Where the store is new, or the log was cut, the index takes the place of the

@@ -4,7 +4,9 @@ use std::ops::Range;
 use std::path::Path;
 
 use super::record;
-use super::record::{Entry, GroupPart, RECORD_HEADER, RecordHeader, SEQUENCE_LIMIT, seed};
+use super::record::{
+    ENTRY_HEADER, Entry, GroupPart, RECORD_HEADER, RecordHeader, SEQUENCE_LIMIT, seed,
+};
 use crate::pool;
 use crate::pool::parallel;
 use crate::store::files::dir::{Room, StoreDir};
@@ -180,7 +182,8 @@ impl Replay {
 
     /// Replays the records of a log that is [durable](Self::make_durable), in order. `change` makes
     /// a mutation, or nothing, of each entry and its sequence number. It gets what `begin` has given, which is called
-    /// for each segment once those before it are applied. `apply` gets the mutations of one segment after the other.
+    /// for each segment once those before it are applied. `apply` gets the mutations of one segment after the other,
+    /// in parts.
     /// `progress` gets the bytes read, and all bytes.
     ///
     /// # Errors
@@ -190,7 +193,7 @@ impl Replay {
         progress: &(dyn Fn(u64, u64) + Sync),
         begin: impl Fn() -> S,
         change: impl for<'e> Fn(&S, Entry<'e>, u64) -> Option<Mutation<'e>> + Sync,
-        mut apply: impl FnMut(&[Mutation]) -> Result<()> + Send,
+        mut apply: impl FnMut(&[Vec<Mutation>]) -> Result<()> + Send,
     ) -> Result<()> {
         let all = self.len()?;
         let mut done = 0;
@@ -204,7 +207,6 @@ impl Replay {
             let begun = begin();
             let each = |entry, sequence| change(&begun, entry, sequence);
             let changes = this.entries(&replayed.segment, replayed.count, each)?;
-            let changes: Vec<Mutation<'_>> = changes.into_iter().flatten().collect();
             let next = self.segments.get(nth + 1);
             let (applied, next) = pool::join(
                 || apply(&changes),
@@ -222,6 +224,14 @@ impl Replay {
 
 /// Words that one thread looks at for a record.
 const WORDS_PER_THREAD_MIN: usize = 64 << 10;
+
+/// Bytes of records that one thread reads at least.
+const BYTES_PER_THREAD_MIN: usize = 64 << 10;
+
+/// How many of so many records in so many bytes one thread reads at least.
+fn records_per_thread_min(records: usize, bytes: usize) -> usize {
+    (records * BYTES_PER_THREAD_MIN / bytes.max(1)).max(1)
+}
 
 /// How far the records of a segment must go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -275,7 +285,8 @@ impl Loaded {
         let holds =
             |&(at, ref header): &(usize, RecordHeader)| holds(&bytes, segment.salt, at, header);
         let fails = |nth: usize| !holds(&records[nth]);
-        if let Some(nth) = parallel::find_first(records.len(), 1, fails) {
+        let least = records_per_thread_min(records.len(), end);
+        if let Some(nth) = parallel::find_first(records.len(), least, fails) {
             end = records[nth].0;
             records.truncate(nth);
         }
@@ -382,35 +393,42 @@ impl Loaded {
         parallel::find_first(words, WORDS_PER_THREAD_MIN, is_witness).map(at)
     }
 
-    /// What `each` makes of the entries of the first `count` records and of their sequence numbers, in their order.
+    /// What `each` makes of the entries of the first `count` records and of their sequence numbers, in their order, and
+    /// in parts that were made side by side.
     pub(super) fn entries<'l, T: Send>(
         &'l self,
         segment: &Segment,
         count: usize,
-        each: impl Fn(Entry<'l>, u64) -> T + Sync,
-    ) -> Result<Vec<T>> {
-        let each = &each;
-        let of_record = |nth: usize| {
+        each: impl Fn(Entry<'l>, u64) -> Option<T> + Sync,
+    ) -> Result<Vec<Vec<T>>> {
+        let add = |made: &mut Vec<T>, nth: usize| -> Result<()> {
             let (at, header) = self.records[nth];
             let entries = record::entries(self.entries_of(at, &header));
             // The first one of a part is none of the store's.
-            entries.skip(header.is_part().into()).map(move |entry| {
+            for entry in entries.skip(header.is_part().into()) {
                 let possible = |entry: &Entry| u64::from(entry.position) < header.span();
                 let entry = entry.filter(possible).ok_or_else(|| Error::DamagedLog {
                     path: segment.path().to_path_buf(),
                     at: at as u64,
                     found: "a record with a valid checksum and an entry that cannot be".into(),
                 })?;
-                let sequence = header.first + u64::from(entry.position);
-                Ok(each(entry, sequence))
-            })
+                made.extend(each(entry, header.first + u64::from(entry.position)));
+            }
+            Ok(())
         };
-        let of_part = |part: Range<usize>| part.flat_map(of_record).collect::<Result<Vec<T>>>();
-        let mut made = Vec::new();
-        for part in parallel::map(parallel::parts(count, 1), of_part) {
-            made.append(&mut part?);
-        }
-        Ok(made)
+        let of_part = |mut part: Range<usize>| {
+            // As many as the records tell, unless they have no room for these.
+            let most = |(_, header): &(usize, RecordHeader)| {
+                header.span().min(header.len / ENTRY_HEADER as u64)
+            };
+            let most = self.records[part.clone()].iter().map(most).sum();
+            let mut made = Vec::with_capacity(to_usize(most));
+            part.try_for_each(|nth| add(&mut made, nth))?;
+            Ok(made)
+        };
+        let least = records_per_thread_min(self.records.len(), self.end);
+        let parts = parallel::map(parallel::parts(count, least), of_part);
+        parts.into_iter().collect()
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64 as Count;
 
 use super::Progress;
 use crate::layout::bucket::SlotAddr;
-use crate::layout::{BUSY, EMPTY, KeyClass, KeyHash, RESERVED_WORD, RecordWord};
+use crate::layout::{BUSY, EMPTY, KeyClass, KeyHash, LINE, RESERVED_WORD, RecordWord};
 use crate::pm::Medium;
 use crate::pool::parallel;
 use crate::sync::Ordering;
@@ -150,8 +150,12 @@ impl<M: Medium> Table<M> {
             let mut found = Findings::default();
             let scan = self.scan_of(reachable);
             let end = (first + TASK_BUCKETS).min(1 << level);
+            let bucket = |index| self.levels.offset(level) + index * self.shape.bucket_size;
             for index in first..end {
-                let at = self.levels.offset(level) + index * self.shape.bucket_size;
+                if index + 1 < end {
+                    self.prefetch_records(bucket(index + 1));
+                }
+                let at = bucket(index);
                 self.scan_bucket(at, Home::Level { level, index }, &scan, &mut found);
             }
             let done = done.fetch_add(end - first, Ordering::Relaxed) + end - first;
@@ -184,6 +188,20 @@ impl<M: Medium> Table<M> {
             map: self.arena.map(),
             reachable,
             is_clean: self.superblock().is_clean(),
+        }
+    }
+
+    /// Asks for the records of a bucket, if the scan will read them: where they lie has no order.
+    fn prefetch_records(&self, at: u64) {
+        if self.shape.key_class() != KeyClass::Variable && !self.shape.checksums {
+            return;
+        }
+        for slot in 0..self.shape.slots {
+            let record = RecordWord(self.medium.load(self.shape.slot_addr(at, slot).record));
+            if record.is_member() {
+                self.medium.prefetch(record.offset());
+                self.medium.prefetch(record.offset() + LINE / 2);
+            }
         }
     }
 
