@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError};
 
+use crossbeam_utils::CachePadded;
 use crossbeam_utils::sync::{ShardedLock, ShardedLockReadGuard, ShardedLockWriteGuard};
 use parking_lot::Mutex;
 
@@ -27,7 +28,8 @@ use crate::{Error, Result};
 /// From how many lookups of one reader on several threads do them.
 pub const PARALLEL_LOOKUPS_MIN: usize = 1 << 14;
 
-/// All that the callers and the threads of a store share.
+/// All that the callers and the threads of a store share. What each group of changes stores to has lines of its own, so
+/// that readers have the rest in their caches.
 pub struct StoreInner {
     pub(in crate::store) tiers: TieredItems,
     /// Takes old versions out of memory, if there is a memory budget.
@@ -42,13 +44,13 @@ pub struct StoreInner {
     /// Changes are durable when they are answered.
     pub(in crate::store) durably: bool,
     /// Commits, and those that the table may not have yet.
-    pub(in crate::store) published: Published,
+    pub(in crate::store) published: CachePadded<Published>,
     /// Number of the last commit that the table has, with all before it.
-    pub(in crate::store) finished: AtomicU64,
+    pub(in crate::store) finished: CachePadded<AtomicU64>,
     /// What live snapshots see that the table has no more. It is changed before the table is.
     pub(in crate::store) old_versions: ShardedLock<OldVersions>,
     /// Held by the one who changes the table.
-    pub(in crate::store) applying: Mutex<Applying>,
+    pub(in crate::store) applying: CachePadded<Mutex<Applying>>,
     /// Locked while items are on their way into a file.
     pub(in crate::store) evicting: Mutex<()>,
     /// The disk had no room for a change, which a checkpoint may make.
@@ -69,9 +71,9 @@ pub struct StoreInner {
     pub(in crate::store) broken: OnceLock<Error>,
     /// The log before a checkpoint that was begun.
     pub(in crate::store) begun: Mutex<Option<SealedPrefix>>,
-    pub(in crate::store) steps: Mutex<Steps>,
+    pub(in crate::store) steps: CachePadded<Mutex<Steps>>,
     /// Short groups of changes until the next one whose steps are timed.
-    pub(in crate::store) short_groups: AtomicU32,
+    pub(in crate::store) short_groups: CachePadded<AtomicU32>,
     /// Records of the log that the opening has replayed.
     pub(in crate::store) replayed_records: u64,
 }

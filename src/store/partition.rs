@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
+use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 
 use crate::metrics::calls::TimedPath;
@@ -19,12 +20,12 @@ use crate::{Error, Progress, Result};
 /// A partition and the queue to it.
 pub struct Partition {
     pub(in crate::store) state: StoreInner,
-    pub(in crate::store) queue: Queue,
+    pub(in crate::store) queue: CachePadded<Queue>,
     pub(in crate::store) background: Background,
     /// Only of the first one: the others, whose groups its log decides.
     pub(in crate::store) others: Vec<Weak<Partition>>,
     /// Callers whose batches wait or are being executed.
-    pub(in crate::store) callers: AtomicUsize,
+    pub(in crate::store) callers: CachePadded<AtomicUsize>,
     /// Held by who takes a checkpoint.
     checkpointing: Mutex<()>,
 }
@@ -102,10 +103,10 @@ impl Partition {
         };
         let partition = Arc::new(Self {
             state,
-            queue: Queue::new(true),
+            queue: Queue::new(true).into(),
             others: others.iter().map(Arc::downgrade).collect(),
             background: Background::new(interval, options),
-            callers: AtomicUsize::new(0),
+            callers: AtomicUsize::new(0).into(),
             checkpointing: Mutex::new(()),
         });
         partition.background.attend(&partition);

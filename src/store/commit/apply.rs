@@ -215,7 +215,10 @@ impl StoreInner {
         _alone: &Applying,
         changes: &[Mutation],
     ) -> Result<()> {
-        self.has_changed.store(true, Ordering::Relaxed);
+        // Readers have its line in their caches.
+        if !self.has_changed.load(Ordering::Relaxed) {
+            self.has_changed.store(true, Ordering::Relaxed);
+        }
         let is_ordered = self.leave_order(changes);
         match self.tiers.apply(changes) {
             Ok(were_there) => {

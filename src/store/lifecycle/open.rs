@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, OnceLock};
 
+use crossbeam_utils::CachePadded;
 use crossbeam_utils::sync::ShardedLock;
 use parking_lot::Mutex;
 
@@ -502,14 +503,14 @@ impl Replayed {
             shared: Arc::clone(shared),
             // What is durable in the index must be so in the log.
             durably: options.durability == Durability::Always || domain == Domain::Dax,
-            published: Published::new(Arc::clone(&shared.clock), number),
+            published: Published::new(Arc::clone(&shared.clock), number).into(),
             old_versions: ShardedLock::default(),
             evicting: Mutex::default(),
-            applying: Mutex::new(Applying {
+            applying: CachePadded::new(Mutex::new(Applying {
                 changed: Changed::new(),
                 is_evicting: false,
-            }),
-            finished: AtomicU64::new(0),
+            })),
+            finished: AtomicU64::new(0).into(),
             was_full: AtomicBool::new(false),
             is_unsaved: AtomicBool::new(false),
             has_old_versions: AtomicBool::new(false),
@@ -520,8 +521,8 @@ impl Replayed {
             has_changed: AtomicBool::new(!was_clean || replay.records > 0 || options.takes_older),
             broken: OnceLock::new(),
             begun: Mutex::new(None),
-            steps: Mutex::default(),
-            short_groups: AtomicU32::new(SHORT_GROUPS / 2),
+            steps: CachePadded::default(),
+            short_groups: AtomicU32::new(SHORT_GROUPS / 2).into(),
             replayed_records: replay.records,
         };
         Ok(state)

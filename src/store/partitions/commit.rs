@@ -622,7 +622,7 @@ fn apply(changes: &[PartitionWrites], apart: Apart, firsts: &[u64]) -> Result<()
     let mut alone: Vec<&mut Applying> = alone.iter_mut().map(|alone| &mut **alone).collect();
     let parts: Vec<(&Published, &GroupWrites)> = changes
         .iter()
-        .map(|change| (&change.state.published, change.writes))
+        .map(|change| (&*change.state.published, change.writes))
         .collect();
     let blocked = block_cached(changes);
     Published::show_all(&parts, |commit_seq| {

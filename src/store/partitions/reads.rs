@@ -140,7 +140,7 @@ impl Partitions {
         snapshot: Option<u64>,
         mut found: impl FnMut(usize, Cow<'_, [u8]>) + Send,
     ) -> Result<()> {
-        let published = self.all().iter().map(|one| &one.state.published);
+        let published = self.all().iter().map(|one| &*one.state.published);
         if published.clone().all(Published::is_quiet) {
             return self.read_tables(numbers, key, found);
         }
