@@ -5,6 +5,7 @@
 //! is shared among the threads of a pool of its own. A caller on a thread of another pool is served
 //! on a thread outside of that.
 
+pub mod affinity;
 pub mod bloom_filter;
 pub mod crew;
 pub mod dirty_map;
@@ -29,6 +30,7 @@ use std::thread;
 use parking_lot::Mutex;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
+use affinity::Affinity;
 use worker::{REST, Worker};
 
 /// Threads that are there from the first work on until there was none for a while.
@@ -43,6 +45,7 @@ pub struct Pool {
 struct Shared {
     kind: &'static str,
     count: usize,
+    affinity: Affinity,
     pool: Mutex<Option<Arc<ThreadPool>>>,
     /// There was work since it was looked for last.
     was_used: AtomicBool,
@@ -51,9 +54,15 @@ struct Shared {
 impl Pool {
     /// A pool of `count` threads, or of one for each core if `count` is 0.
     pub fn new(kind: &'static str, count: usize) -> Self {
+        Self::on(kind, count, Affinity::default())
+    }
+
+    /// As [`new`](Self::new), each thread on one of these cores.
+    pub fn on(kind: &'static str, count: usize, affinity: Affinity) -> Self {
         let shared = Arc::new(Shared {
             kind,
             count,
+            affinity,
             pool: Mutex::new(None),
             was_used: AtomicBool::new(false),
         });
@@ -79,9 +88,14 @@ impl Pool {
         self.shared.was_used.store(true, Ordering::Relaxed);
         if pool.is_none() {
             let Shared { kind, count, .. } = *self.shared;
+            let affinity = self.shared.affinity.clone();
+            let start = move |nth| {
+                IS_OURS.set(true);
+                affinity.pin(nth);
+            };
             let builder = ThreadPoolBuilder::new()
                 .num_threads(count)
-                .start_handler(|_| IS_OURS.set(true))
+                .start_handler(start)
                 .thread_name(move |nth| format!("gphash-{kind}-{nth}"));
             match builder.build() {
                 Ok(built) => {

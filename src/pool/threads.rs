@@ -1,6 +1,7 @@
 //! The threads that share the work of a store. One pool executes what the queue has, one group at a
 //! time. Another one is for lookups, which take no lock there.
 
+use super::affinity::Affinity;
 use super::{Pool, run_off_pool};
 
 /// From how many requests on several threads execute them: others wait for the batch.
@@ -23,11 +24,15 @@ pub struct Threads {
 }
 
 impl Threads {
-    /// So many threads each, or one for each core if `count` is 0.
-    pub fn new(count: usize) -> Self {
+    /// So many threads each, on these cores; if `count` is 0, one for each of them, or of those of the machine.
+    pub fn new(count: usize, affinity: &Affinity) -> Self {
+        let count = match count {
+            0 => affinity.cores().len(),
+            count => count,
+        };
         Self {
-            queue: Pool::new("queue", count),
-            reads: Pool::new("reads", count),
+            queue: Pool::on("queue", count, affinity.clone()),
+            reads: Pool::on("reads", count, affinity.clone()),
         }
     }
 

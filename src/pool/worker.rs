@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
+use crate::affinity::Affinity;
+
 /// How long a thread waits for more work before it ends. To start one takes far less.
 pub const REST: Duration = Duration::from_secs(1);
 
@@ -24,6 +26,8 @@ pub struct Worker(Arc<Shared>);
 
 struct Shared {
     name: &'static str,
+    /// Where its thread runs, and which number that has there.
+    runs_on: (Affinity, usize),
     /// There has been a call since the last round began.
     called: AtomicBool,
     /// There has been one that can wait until the thread looks up.
@@ -45,8 +49,14 @@ struct WorkerState {
 impl Worker {
     /// One that has nothing to do yet.
     pub fn new(name: &'static str) -> Self {
+        Self::on(name, Affinity::default(), 0)
+    }
+
+    /// As [`new`](Self::new), with a thread of this number on these cores.
+    pub fn on(name: &'static str, affinity: Affinity, number: usize) -> Self {
         Self(Arc::new(Shared {
             name,
+            runs_on: (affinity, number),
             called: AtomicBool::new(false),
             called_later: AtomicBool::new(false),
             state: Mutex::default(),
@@ -145,6 +155,8 @@ impl Worker {
 
 impl Shared {
     fn live(&self, mut round: Round) {
+        let (affinity, number) = &self.runs_on;
+        affinity.pin(*number);
         loop {
             self.called.swap(false, Ordering::SeqCst);
             self.called_later.swap(false, Ordering::SeqCst);

@@ -13,6 +13,7 @@ use super::merge::MergeOperator;
 use crate::hot_cache::HotCacheOptions;
 use crate::lsm::{INLINE_VALUE_BYTES_MAX, SpillOptions};
 use crate::pm::Faults;
+use crate::pool::affinity::Affinity;
 use crate::pool::{Pool, cores};
 use crate::store::files::identity::{Names, PartitionCount};
 use crate::store::files::manifest::{LONGEST_NAME, Manifest, PARTITIONS_MAX};
@@ -92,6 +93,7 @@ pub struct StoreOptions {
     pub(super) ordered: bool,
     pub(super) partitions: Option<u32>,
     pub(super) when_full: WhenFull,
+    pub(super) affinity: Affinity,
     pub(super) salvage: bool,
     /// Parts that are older than others are used as they are: the recovery has checked them.
     pub(super) takes_older: bool,
@@ -119,6 +121,7 @@ impl Default for StoreOptions {
             ordered: true,
             partitions: None,
             when_full: WhenFull::Wait,
+            affinity: Affinity::default(),
             salvage: false,
             takes_older: false,
             any_names: false,
@@ -180,9 +183,9 @@ impl StoreOptions {
     }
 
     /// How many threads may work on one large batch, at most [`Options::MAX_THREADS`]; 0 means one for each
-    /// core.
+    /// core, or for each of the [`worker_cores`](Self::worker_cores).
     ///
-    /// Default: 0, one for each core.
+    /// Default: 0.
     #[must_use]
     pub fn threads(mut self, threads: usize) -> Self {
         self.index = self.index.threads(threads);
@@ -251,6 +254,27 @@ impl StoreOptions {
     #[must_use]
     pub fn partitions(mut self, partitions: u32) -> Self {
         self.partitions = Some(partitions);
+        self
+    }
+
+    /// The cores on which threads of the store run that execute requests, each on one of them: the worker of partition *n* on
+    /// number *n* modulo how many are given, and so each thread of the pools for long batches, of which there are as many unless
+    /// [`threads`](Self::threads) says otherwise (p²KVS §4 binds each worker to a core). Short requests are executed by
+    /// their callers, who run where they are. A core that the process may not use is refused.
+    ///
+    /// Default: none, the scheduler decides.
+    ///
+    /// # Examples
+    /// ```
+    /// use gphash::store::{Store, StoreOptions};
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// let store = Store::open(dir.path(), &StoreOptions::new().worker_cores([0]))?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn worker_cores(mut self, cores: impl Into<Vec<usize>>) -> Self {
+        self.affinity = Affinity::new(cores.into());
         self
     }
 
@@ -545,6 +569,11 @@ impl StoreOptions {
             let expected = format!("1 to {PARTITIONS_MAX}");
             return invalid("partitions", count.to_string(), expected);
         }
+        // What the system does not tell is found out by the threads, which run anywhere then.
+        if let Ok(Some((core, allowed))) = self.affinity.missing() {
+            let expected = format!("cores that the process may use: {allowed:?}");
+            return invalid("worker_cores", core.to_string(), expected);
+        }
         if let Some(bytes) = self.memory_budget.filter(|bytes| *bytes < Self::MIN_BUDGET) {
             let expected = format!("at least {}", Self::MIN_BUDGET);
             return invalid("memory_budget", bytes.to_string(), expected);
@@ -599,6 +628,7 @@ impl fmt::Debug for StoreOptions {
             .field("idle_compaction", &self.index.idle_compaction)
             .field("partitions", &self.partitions)
             .field("when_full", &self.when_full)
+            .field("worker_cores", &self.affinity.cores())
             .field("segment_bytes", &self.segment_bytes)
             .field("checkpoint_bytes", &self.checkpoint_bytes)
             .field("memory_budget", &self.memory_budget)

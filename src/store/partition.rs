@@ -101,9 +101,10 @@ impl Partition {
             Durability::Interval(interval) if !state.durably => Some(interval),
             _ => None,
         };
+        let number = state.number().into();
         let partition = Arc::new(Self {
             state,
-            queue: Queue::new(true).into(),
+            queue: Queue::new(true, (&options.affinity, number)).into(),
             others: others.iter().map(Arc::downgrade).collect(),
             background: Background::new(interval, options),
             callers: AtomicUsize::new(0).into(),

@@ -86,7 +86,7 @@ impl Shared {
         Self {
             clock: Arc::new(CommitClock::new(partitions)),
             snapshots: Snapshots::default(),
-            threads: Threads::new(options.index.threads),
+            threads: Threads::new(options.index.threads, &options.affinity),
             compaction: Arc::new(compaction),
             eviction: options.eviction_pool(),
             open_files: open_files(partitions),

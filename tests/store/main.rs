@@ -34,7 +34,7 @@ mod verify;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use gphash::store::{MergeOperator, Store, StoreOptions};
+use gphash::store::{MergeOperator, Partitioner, Store, StoreOptions};
 use gphash_test_support::setting;
 
 /// Partitions of the stores that may have any number of them: drawn once for all tests of a process.
@@ -103,6 +103,19 @@ impl MergeOperator for Append {
 /// Whether a merge was refused because the store has no operator.
 fn lacks_operator(error: &gphash::Error) -> bool {
     matches!(error, gphash::Error::InvalidOption { option, .. } if *option == "merge_operator")
+}
+
+/// The partition of the number that a key begins with.
+struct ByFirstByte;
+
+impl Partitioner for ByFirstByte {
+    fn name(&self) -> &str {
+        "by first byte"
+    }
+
+    fn partition(&self, key: &[u8], _: usize) -> usize {
+        usize::from(key[0])
+    }
 }
 
 fn append() -> Arc<dyn MergeOperator> {

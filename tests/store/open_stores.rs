@@ -5,15 +5,16 @@ use std::os::unix::fs::PermissionsExt;
 use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use gphash::store::{Durability, Repair, Request, Store, StoreOptions, WriteBatch};
-use gphash::{Index, Options};
+use gphash::{Error, Index, Options};
 use gphash_test_support::setting;
 use rayon::ThreadPoolBuilder;
 
+use super::ByFirstByte;
 use super::disk::folders;
 
 /// Descriptors of a store that rests: its directory, its lock, its index, the segment of its log.
@@ -338,5 +339,73 @@ fn indexes_and_stores_are_used_without_threads() {
         _ => (key(nth).to_vec(), value(nth)),
     });
     assert!(items.into_iter().eq(expected));
+    store.close().unwrap();
+}
+
+/// The cores on which each thread of a store may run, by its name.
+fn cores_of_threads() -> Vec<(String, String)> {
+    let tasks = fs::read_dir("/proc/self/task").unwrap();
+    let of_thread = |task: std::io::Result<fs::DirEntry>| {
+        let status = fs::read_to_string(task.ok()?.path().join("status")).ok()?;
+        let field = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            line.map(|value| value.trim().to_owned())
+        };
+        Some((field("Name:")?, field("Cpus_allowed_list:")?))
+    };
+    tasks.filter_map(of_thread).collect()
+}
+
+#[test]
+fn threads_that_execute_requests_run_on_the_cores_that_are_given() {
+    if !is_alone("threads_that_execute_requests_run_on_the_cores_that_are_given") {
+        return;
+    }
+    let folder = folders().pop().expect("there is one");
+    let path = folder.path().join("store");
+    let options = StoreOptions::new()
+        .partitions(3)
+        .partitioner(Arc::new(ByFirstByte));
+    let nowhere = Store::open(&path, &options.clone().worker_cores([1 << 20]));
+    let error = nowhere.expect_err("there is no such core");
+    assert!(
+        matches!(&error, Error::InvalidOption { option: "worker_cores", found, .. } if found == "1048576"),
+        "{error:?}"
+    );
+    assert!(!path.exists());
+    let allowed = thread::available_parallelism().unwrap().get();
+    let core = cores_of_threads()[0]
+        .1
+        .split(['-', ','])
+        .next()
+        .unwrap()
+        .to_owned();
+    let options = options.worker_cores([core.parse().unwrap()]);
+    let store = Store::open(&path, &options).unwrap();
+    let (told, answers) = mpsc::channel();
+    for partition in 0..3u8 {
+        let told = told.clone();
+        store.put_async([partition], "value", move |answer| {
+            let name = thread::current().name().unwrap_or_default().to_owned();
+            told.send((name, answer)).unwrap();
+        });
+    }
+    for _ in 0..3 {
+        answers.recv().unwrap().1.unwrap();
+    }
+    let requests = (0..100_000u32).map(|nth| Request::Put {
+        key: [&[0][..], &nth.to_be_bytes()].concat(),
+        value: b"value".to_vec(),
+    });
+    store.execute(requests.collect()).unwrap();
+    let pinned: Vec<_> = cores_of_threads()
+        .into_iter()
+        .filter(|(name, _)| name.starts_with("gphash-store-qu") || name.starts_with("gphash-queue"))
+        .collect();
+    assert!(
+        !pinned.is_empty() && pinned.iter().all(|(_, cores)| *cores == core),
+        "{pinned:?}"
+    );
+    assert_eq!(thread::available_parallelism().unwrap().get(), allowed);
     store.close().unwrap();
 }

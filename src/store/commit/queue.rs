@@ -21,6 +21,7 @@ use super::user_code;
 use crate::hot_cache::cold_items::LeavingItems;
 use crate::metrics::StallReason;
 use crate::metrics::stalls::StallRecorder;
+use crate::pool::affinity::Affinity;
 use crate::pool::crew::Crew;
 use crate::pool::parallel;
 use crate::pool::split::{Split, SplitAnswers};
@@ -298,11 +299,12 @@ impl<L: Leader> Drop for Held<'_, L> {
 }
 
 impl Queue {
-    /// An empty one. With `is_shared`, threads of the store are leaders of what takes long, else its callers are.
-    pub fn new(is_shared: bool) -> Self {
+    /// An empty one, which a thread of this number on these cores serves. With `is_shared`, threads of the store are leaders of
+    /// what takes long, else its callers are.
+    pub fn new(is_shared: bool, (affinity, number): (&Affinity, usize)) -> Self {
         Self {
             state: Mutex::default(),
-            server: Worker::new("gphash-store-queue"),
+            server: Worker::on("gphash-store-queue", affinity.clone(), number),
             changed: Condvar::new(),
             room: Condvar::new(),
             stalls: StallRecorder::new(StallReason::Queue),

@@ -499,7 +499,7 @@ impl Replayed {
             log,
             store_dir,
             operator: options.merge_operator.clone(),
-            threads: Threads::new(options.index.threads),
+            threads: Threads::new(options.index.threads, &options.affinity),
             shared: Arc::clone(shared),
             // What is durable in the index must be so in the log.
             durably: options.durability == Durability::Always || domain == Domain::Dax,

@@ -82,7 +82,7 @@ impl Partitions {
         let partitions = Arc::new(Self {
             all: [first].into_iter().chain(others).collect(),
             route,
-            queue: Queue::new(false),
+            queue: Queue::new(false, (&options.affinity, count)),
             async_order: AsyncOrder::new(count),
             was_overtaken: AtomicBool::new(false),
         });

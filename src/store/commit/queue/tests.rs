@@ -36,7 +36,7 @@ struct Counter {
 impl Default for Counter {
     fn default() -> Self {
         Self {
-            queue: Queue::new(true),
+            queue: Queue::new(true, (&Affinity::default(), 0)),
             groups: Mutex::default(),
             leaders: Mutex::default(),
             awaited: 0,

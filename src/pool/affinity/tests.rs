@@ -1,0 +1,51 @@
+use super::*;
+use crate::Pool;
+use crate::worker::Worker;
+
+/// Cores that the calling thread may run on.
+fn allowed() -> Vec<usize> {
+    let set = sched_getaffinity(None).unwrap();
+    (0..CpuSet::MAX_CPU)
+        .filter(|&core| set.is_set(core))
+        .collect()
+}
+
+#[test]
+fn threads_run_on_their_cores() {
+    let cores = allowed();
+    let affinity = Affinity::new(cores.clone());
+    assert_eq!(affinity.missing().unwrap(), None);
+    let pool = Pool::on("pinned", 2 * cores.len(), affinity.clone());
+    let of_thread = pool.map((0..64).collect(), |_| {
+        (rayon::current_thread_index().unwrap(), allowed())
+    });
+    for (number, found) in of_thread {
+        assert_eq!(found, [cores[number % cores.len()]]);
+    }
+    let (told, found) = std::sync::mpsc::channel();
+    for number in 0..3 {
+        let worker = Worker::on("pinned", affinity.clone(), number);
+        let told = told.clone();
+        worker.set_work(move || {
+            told.send(allowed()).unwrap();
+            None
+        });
+        worker.call().unwrap();
+        assert_eq!(found.recv().unwrap(), [cores[number % cores.len()]]);
+        worker.stop();
+    }
+    assert_eq!(allowed(), cores, "the caller is not pinned");
+}
+
+#[test]
+fn cores_that_are_not_there_are_named() {
+    let cores = allowed();
+    for core in [CpuSet::MAX_CPU - 1, CpuSet::MAX_CPU, usize::MAX] {
+        let affinity = Affinity::new(vec![cores[0], core]);
+        assert_eq!(affinity.missing().unwrap(), Some((core, cores.clone())));
+    }
+    // Without any of them a thread runs anywhere.
+    Affinity::default().pin(7);
+    assert_eq!(Affinity::default().missing().unwrap(), None);
+    assert_eq!(allowed(), cores);
+}
