@@ -488,6 +488,11 @@ impl PmFile {
         }
     }
 
+    /// Whether it lives in memory that all processes share, where no sync waits.
+    pub fn is_in_memory(&self) -> bool {
+        FileSystem::of(self).is_ok_and(|file_system| file_system.in_memory)
+    }
+
     /// Writes the bytes up to `end` over themselves, durably: after a sync that failed, the next one may succeed
     /// without what the first one did not write.
     ///

@@ -20,6 +20,9 @@ use super::{cores, crew, is_in_foreign_pool};
 /// Parts for each thread: one that has other things to do leaves some to the others.
 const PARTS_PER_THREAD: usize = 4;
 
+/// Most threads that wait side by side.
+const WAITING_THREADS: usize = 64;
+
 /// A part of the work.
 enum Part<T, R> {
     Waiting(T),
@@ -44,6 +47,18 @@ pub fn map_on_threads<T: Send, R: Send>(
     work: impl Fn(T) -> R + Sync,
 ) -> Vec<R> {
     map_by(run_on_threads, parts, work)
+}
+
+/// As [`map_on_threads`], for parts that wait more than they work: there may be more threads than cores.
+pub fn map_waiting<T: Send, R: Send>(
+    parts: impl IntoIterator<Item = T>,
+    work: impl Fn(T) -> R + Sync,
+) -> Vec<R> {
+    map_by(
+        |parts, part| run_on(WAITING_THREADS, parts, part),
+        parts,
+        work,
+    )
 }
 
 /// [`map`], by what has each of so many parts done.

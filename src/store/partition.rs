@@ -204,10 +204,13 @@ impl Partition {
             begun?;
             // What its log decides must be in the indexes of the others before that is gone. Those that can take one
             // free their logs.
-            let mut all_taken = Ok(());
-            for other in self.others.iter().filter_map(Weak::upgrade) {
+            let others: Vec<_> = self.others.iter().filter_map(Weak::upgrade).collect();
+            let take = |other: &Arc<Self>| {
                 let _alone = other.checkpointing.lock();
-                let taken = other.take_checkpoint();
+                other.take_checkpoint()
+            };
+            let mut all_taken = Ok(());
+            for taken in self.state.store_dir.each_partition(&others, take) {
                 if is_full(&taken) {
                     self.state.is_unsaved.store(true, Ordering::Relaxed);
                 }

@@ -51,6 +51,8 @@ pub struct Shared {
     has_failed_commit: AtomicBool,
     /// Held while that changes.
     ruling_out: Mutex<()>,
+    /// Held while the logs of all partitions are made durable.
+    syncing_logs: Mutex<()>,
     /// See [`Leader::lacks_server`](crate::store::commit::queue::Leader::lacks_server).
     pub lacks_server: AtomicBool,
     /// The log of each partition, once all are open.
@@ -100,6 +102,7 @@ impl Shared {
             view: SharedView::new(options.ordered),
             has_failed_commit: AtomicBool::new(false),
             ruling_out: Mutex::new(()),
+            syncing_logs: Mutex::new(()),
             lacks_server: AtomicBool::new(false),
             logs: OnceLock::new(),
             first: OnceLock::new(),
@@ -180,7 +183,14 @@ impl Shared {
     /// # Errors
     /// What the operating system answers; each log is tried.
     pub fn sync_logs(&self) -> Result<()> {
+        // Others who come meanwhile find nothing left to do, or sync what came after this.
+        let _alone = self.syncing_logs.lock();
         let logs = self.logs.get().into_iter().flatten();
-        logs.map(|log| log.sync()).fold(Ok(()), Result::and)
+        let behind: Vec<_> = logs.filter(|log| log.is_behind()).collect();
+        let Some(first) = behind.first() else {
+            return Ok(());
+        };
+        let synced = first.store_dir().each_partition(&behind, |log| log.sync());
+        synced.into_iter().fold(Ok(()), Result::and)
     }
 }

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 use std::{fmt, io};
 
@@ -343,4 +343,65 @@ fn old_versions_survive_a_file_that_fails() {
         assert_eq!(store.stats().kept_file_bytes, 0);
         store.close().unwrap();
     }
+}
+
+/// Refuses, once it is armed, the call of this number to files of other partitions than the first one.
+#[derive(Debug, Default)]
+struct FailsElsewhere {
+    /// How many calls come before it; less than 0 if it is not armed, or was met.
+    left: AtomicI64,
+}
+
+impl Faults for FailsElsewhere {
+    fn before(&self, _: Call, path: &Path) -> io::Result<()> {
+        let is_elsewhere = path.components().any(|part| {
+            let part = part.as_os_str().to_string_lossy();
+            part.starts_with("partition-")
+        });
+        if !is_elsewhere || self.left.load(Ordering::Relaxed) < 0 {
+            return Ok(());
+        }
+        match self.left.fetch_sub(1, Ordering::Relaxed) {
+            0 => Err(io::Error::from_raw_os_error(libc::EIO)),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The log of the first partition decides for a partition that could not be closed.
+#[test]
+fn partition_that_cannot_be_closed_keeps_its_groups() {
+    let mut rng = SmallRng::seed_from_u64(seed());
+    let folder = tempfile::tempdir().unwrap();
+    let mut call = 0;
+    loop {
+        let path = folder.path().join(call.to_string());
+        let faults = Arc::new(FailsElsewhere::default());
+        faults.left.store(-1, Ordering::Relaxed);
+        let options = StoreOptions::new()
+            .partitions(3)
+            .durability(Durability::None);
+        let store = Store::open(&path, &options.clone().faults(faults.clone())).unwrap();
+        let mut model = Model::new();
+        for nth in 0..5u8 {
+            let mut batch = WriteBatch::new();
+            for key in 0..20u8 {
+                batch.put([key], [nth]);
+                model.insert(vec![key], vec![nth]);
+            }
+            store.write(batch).unwrap();
+        }
+        faults.left.store(call, Ordering::Relaxed);
+        let closed = store.close();
+        let was_met = faults.left.load(Ordering::Relaxed) < 0;
+        assert!(was_met || closed.is_ok(), "{closed:?}");
+        let store = Store::open(&path, &options).unwrap();
+        assert_eq!(contents(&store), model, "call {call}: {closed:?}");
+        store.close().unwrap();
+        if !was_met {
+            break;
+        }
+        call += rng.random_range(1..8);
+    }
+    assert!(call > 40, "{call} calls close a store");
 }

@@ -1,3 +1,5 @@
+use std::time::{Duration, Instant};
+
 use super::*;
 
 #[test]
@@ -40,4 +42,25 @@ fn parts_on_threads_of_their_own_may_share_work() {
         map_on_threads(0..50, |nth| assert!(nth != 20));
     });
     assert!(panicked.is_err());
+}
+
+#[test]
+fn parts_wait_side_by_side_whatever_the_cores() {
+    for len in [0, 1, 2, 40] {
+        // Each waits for all others.
+        let (came, began) = (AtomicUsize::new(0), Instant::now());
+        let made = map_waiting(0..len, |nth| {
+            came.fetch_add(1, Ordering::Relaxed);
+            while came.load(Ordering::Relaxed) < len {
+                assert!(
+                    began.elapsed() < Duration::from_secs(600),
+                    "some never come"
+                );
+                thread::sleep(Duration::from_millis(1));
+            }
+            nth
+        });
+        assert!(made.into_iter().eq(0..len));
+    }
+    assert!(map_waiting(0..200, |nth| nth).into_iter().eq(0..200));
 }

@@ -26,6 +26,7 @@ use super::unopened::{check_mark, inspect, mark, missing_index};
 use crate::layout::{Mark, PAGE};
 use crate::lsm::{Catalog, LevelFile};
 use crate::pm::{Dir, Entry, Faults, PmFile};
+use crate::pool::parallel;
 use crate::store::files::segment;
 use crate::{Error, Result};
 
@@ -60,6 +61,8 @@ pub struct StoreDir {
     /// takes all that is free for a moment.
     giving: RwLock<()>,
     lock: PmFile,
+    /// Syncs take long.
+    is_on_disk: bool,
 }
 
 /// Says in the error for a directory of something else what a new store needs.
@@ -203,6 +206,7 @@ impl StoreDir {
             spares: Mutex::default(),
             reserve,
             giving: RwLock::new(()),
+            is_on_disk: !lock.is_in_memory(),
             lock,
         };
         if !store_dir.manifest().complete {
@@ -447,6 +451,19 @@ impl StoreDir {
     /// files are neither written nor compacted then.
     pub fn is_tight(&self) -> bool {
         self.reserve.is_tight()
+    }
+
+    /// What `work` makes of each partition of the store, which waits for the disk. A disk makes durable together what waits
+    /// side by side. On a full one they go one after the other: what one frees, the next one has.
+    pub fn each_partition<T: Send, R: Send>(
+        &self,
+        partitions: impl IntoIterator<Item = T>,
+        work: impl Fn(T) -> R + Sync,
+    ) -> Vec<R> {
+        match self.is_on_disk && !self.is_tight() {
+            true => parallel::map_waiting(partitions, work),
+            false => partitions.into_iter().map(work).collect(),
+        }
     }
 
     /// The room that is held for a full disk.

@@ -8,21 +8,23 @@ use crate::store::files::dir::{Room, is_full};
 use crate::store::inner::StoreInner;
 use crate::table::room::Need;
 
-/// Closes all partitions of a store, in their order.
+/// Closes all partitions of a store, the first one last.
 ///
 /// # Errors
-/// The first one. The log of a partition stays then, and those of the partitions before it: the log of the first one
-/// decides for the others as long as they have logs.
+/// One of those of the partitions. The log of that partition stays then, and that of the first one, which decides for the
+/// others as long as they have logs.
 pub fn close_all(states: Vec<StoreInner>) -> Result<()> {
-    let first = Arc::clone(&states[0].store_dir);
-    let mut closed = states[0].shared.sync_groups().map(|()| true);
-    for state in states.into_iter().rev() {
-        let is_free = matches!(closed, Ok(true));
-        let this = state.close(is_free);
-        closed = closed.and_then(|_| this.map(|this| is_free && this));
-    }
-    closed?;
-    first.note_others()
+    let store_dir = Arc::clone(&states[0].store_dir);
+    let mut states = states.into_iter();
+    let first = states.next().expect("a store has a partition");
+    let synced = first.shared.sync_groups();
+    let others = store_dir.each_partition(states, |state| state.close(synced.is_ok()));
+    let closed = others.into_iter().fold(synced.map(|()| true), |all, this| {
+        all.and_then(|are_free| this.map(|is_free| are_free && is_free))
+    });
+    let is_free = matches!(closed, Ok(true));
+    closed.and(first.close(is_free))?;
+    store_dir.note_others()
 }
 
 impl StoreInner {

@@ -69,7 +69,8 @@ pub fn open(path: &Path, options: &StoreOptions) -> Result<Vec<StoreInner>> {
 /// The directories of all partitions of the store whose first partition is in `first`.
 pub fn partition_dirs(first: StoreDir, names: Option<Names>) -> Result<Vec<Arc<StoreDir>>> {
     let partitions = first.manifest().partitions;
-    let others = (1..partitions).map(|number| first.open_partition(number, names));
+    let open = |number| first.open_partition(number, names);
+    let others = first.each_partition(1..partitions, open).into_iter();
     let others: Vec<StoreDir> = others.collect::<Result<_>>()?;
     Ok([first].into_iter().chain(others).map(Arc::new).collect())
 }
@@ -272,7 +273,7 @@ pub fn open_all(
     let make_durable = |(dir, log): (&Arc<StoreDir>, &Replay)| log.make_durable(dir);
     let durable = match are_long {
         true => parallel::map_on_threads(parts, make_durable),
-        false => parts.map(make_durable).collect(),
+        false => dirs[0].each_partition(parts, make_durable),
     };
     durable.into_iter().collect::<Result<()>>()?;
     let gives_up = takes_older(&manifests, options) || logs.iter().any(|log| log.is_cut);
@@ -301,11 +302,17 @@ pub fn open_all(
     };
     // The first one last: once its log is gone, nothing decides for the others any more, and once its directory is
     // complete, so is the store.
-    let parts = dirs.into_iter().zip(logs).enumerate().rev();
+    let first_dir = Arc::clone(&dirs[0]);
+    let mut parts = dirs.into_iter().zip(logs).enumerate().rev();
     // Side by side if that saves time. A memory budget has no room for segments of several logs, and what a salvage gives
     // up is gone before the next log needs room.
     let is_shared = are_long && !gives_up && options.memory_budget.is_none();
     let mut states = Vec::with_capacity(manifests.len());
+    if !manifests[0].complete {
+        let others = parts.by_ref().take(manifests.len() - 1);
+        let made = first_dir.each_partition(others, |part| finish(replay(part)));
+        states = made.into_iter().collect::<Result<_>>()?;
+    }
     let replayed: Box<dyn Iterator<Item = Result<Replayed>>> = match is_shared {
         true => Box::new(parallel::map_on_threads(parts, replay).into_iter()),
         false => Box::new(parts.map(replay)),

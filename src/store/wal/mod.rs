@@ -152,6 +152,11 @@ impl Log {
         tail.segment.is_none() && tail.bytes == 0
     }
 
+    /// The directory of its partition.
+    pub fn store_dir(&self) -> &StoreDir {
+        &self.store_dir
+    }
+
     /// Whether there are records that are not durable.
     pub fn is_behind(&self) -> bool {
         let tail = self.tail();
