@@ -8,6 +8,7 @@
 pub mod affinity;
 pub mod bloom_filter;
 pub mod crew;
+pub mod demands;
 pub mod dirty_map;
 pub mod hash_filter;
 pub mod heap;

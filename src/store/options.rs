@@ -351,7 +351,8 @@ impl StoreOptions {
     /// what else grows with the store count, too: see `docs/store.md`. An eighth of the budget is a cache
     /// of those files' blocks. Changes wait, up to a second, while the index is far beyond it. An index
     /// that has grown keeps its levels: of a much smaller budget than before a quarter is left for
-    /// records. A GPU that compacts pins up to an eighth of the budget besides it.
+    /// records. A GPU that compacts pins up to an eighth of the budget besides it. Partitions share the budget by
+    /// demand: one takes more than others as long as they leave it.
     ///
     /// The budget is no part of what the store is: each opening may give another.
     ///

@@ -267,6 +267,9 @@ impl Partition {
         let is_done = self.state.tiers.table.compact(&has_room);
         self.checkpoint_here()?;
         self.state.tiers.table.release_free();
+        if let Some(budget) = &self.state.budget {
+            budget.note_taken(&self.state.tiers);
+        }
         refused.into_inner().map_or(Ok(is_done), Err)
     }
 

@@ -10,6 +10,7 @@ use crate::hot_cache::{Blocked, HotCache};
 use crate::lsm::GpuCompaction;
 use crate::metrics::calls::StoreMetrics;
 use crate::pool::Pool;
+use crate::pool::demands::Demands;
 use crate::pool::prefetch;
 use crate::pool::snapshots::Snapshots;
 use crate::pool::threads::Threads;
@@ -23,6 +24,7 @@ use crate::store::ordered::view::SharedView;
 use crate::store::partitions::gpu_reads::GpuReads;
 use crate::store::wal::Log;
 use crate::store::wal::record::Entry;
+use crate::width::u32_of;
 
 /// Most keys whose lines are asked for before a group is in the log.
 const PREFETCHED_KEYS_MAX: usize = 8;
@@ -32,6 +34,8 @@ pub struct Shared {
     pub clock: Arc<CommitClock>,
     pub snapshots: Snapshots,
     pub threads: Threads,
+    /// What each partition wants of the memory budget, if there is one.
+    pub demands: Option<Arc<Demands>>,
     /// The threads that compact.
     pub compaction: Arc<Pool>,
     /// The threads for items on their way out of the tables.
@@ -79,6 +83,10 @@ impl Shared {
     /// That of so many partitions.
     pub fn new(partitions: usize, options: &StoreOptions, sorter: Sorter) -> Self {
         let compaction = options.compaction_pool();
+        let of_each = options
+            .of_partition(u32_of(partitions as u64))
+            .table_budget();
+        let demands = of_each.map(|share| Demands::new(partitions, share));
         let gpu_compaction = GpuCompaction::new(
             options.engine,
             options.memory_budget,
@@ -89,6 +97,7 @@ impl Shared {
             clock: Arc::new(CommitClock::new(partitions)),
             snapshots: Snapshots::default(),
             threads: Threads::new(options.index.threads, &options.affinity),
+            demands: demands.map(Arc::new),
             compaction: Arc::new(compaction),
             eviction: options.eviction_pool(),
             open_files: open_files(partitions),

@@ -3,12 +3,14 @@
 //! its own, in which no other test counts.
 
 use std::process::{Command, exit};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use gphash::store::{Store, StoreOptions, WriteBatch};
 use gphash_test_support::{Ends, setting};
 
+use super::ByFirstByte;
 use super::memory::{private_bytes, run_child};
 
 /// What a child does; says that this process is one.
@@ -45,6 +47,9 @@ const LOGGED_ROUNDS: usize = 3;
 
 /// Keys that a transaction reads; most of them are not there.
 const READ_KEYS: usize = 600_000;
+
+/// Partitions of a store of which one at a time is used.
+const PARTITIONS: u8 = 8;
 
 /// Threads that share the work of a store.
 const THREADS: usize = 16;
@@ -193,7 +198,35 @@ fn check_after_death(store: &Store) {
     }
 }
 
+/// Uses one partition after the other. Each has far more than its share of the budget, as long as the others take less.
+fn use_in_turn(store: &Store) {
+    let items = 2 * budget() / 5 / VALUE_BYTES;
+    let key = |partition: u8, nth: usize| [&[partition][..], &key(nth)].concat();
+    for partition in 0..PARTITIONS {
+        for first in (0..items).step_by(BATCH_BYTES / VALUE_BYTES) {
+            let mut batch = WriteBatch::new();
+            for nth in first..items.min(first + BATCH_BYTES / VALUE_BYTES) {
+                batch.put(key(partition, nth), value(nth, 0, VALUE_BYTES));
+            }
+            store.write(batch).unwrap();
+        }
+        let stats = store.stats();
+        assert!(partition > 0 || stats.items_evicted == 0, "{stats:?}");
+    }
+    assert!(store.stats().items_evicted > 0);
+    for (partition, nth) in (0..PARTITIONS).flat_map(|one| (0..items).map(move |nth| (one, nth))) {
+        let found = store.get(&key(partition, nth)).unwrap();
+        assert!(
+            found == Some(value(nth, 0, VALUE_BYTES)),
+            "{partition}, {nth}"
+        );
+    }
+}
+
 fn run(scenario: &str, store: &Store) {
+    if scenario == "in turn" {
+        return use_in_turn(store);
+    }
     if scenario == "drifting sizes" {
         for (round, len) in DRIFTING_BYTES.into_iter().enumerate() {
             put_round(store, budget() / len, round, len);
@@ -219,10 +252,16 @@ fn child_stays_below_the_bound() {
     let (Some(scenario), Some(path)) = (setting::<String>(SCENARIO), std::env::var_os(PATH)) else {
         return;
     };
-    let open = || Store::open(&path, &options()).unwrap();
+    let options = match &scenario[..] {
+        "in turn" => options()
+            .partitions(PARTITIONS.into())
+            .partitioner(Arc::new(ByFirstByte)),
+        _ => options(),
+    };
+    let open = || Store::open(&path, &options).unwrap();
     match &scenario[..] {
         // Many threads leave the index more free room, to give which back takes a checkpoint, and the log is to be long.
-        "death" => die(&Store::open(&path, &options().threads(2)).unwrap()),
+        "death" => die(&Store::open(&path, &options.clone().threads(2)).unwrap()),
         "replay" => {
             let mut other = Command::new(std::env::current_exe().unwrap());
             let other = other.args([CHILD, "--exact"]).env(SCENARIO, "death");
@@ -257,6 +296,11 @@ fn check(scenario: &str) {
 #[test]
 fn filled_store_stays_below_the_bound() {
     check("filled");
+}
+
+#[test]
+fn partitions_that_are_used_in_turn_stay_below_the_bound() {
+    check("in turn");
 }
 
 #[test]

@@ -251,3 +251,35 @@ fn partitioner_that_panics_harms_nobody_else() {
     });
     assert_eq!(store.iter().count(), 1);
 }
+
+/// As long as the others leave it, also after the store was closed.
+#[test]
+fn partition_takes_more_than_its_share_of_the_memory_budget() {
+    const ITEMS: u32 = 5_000;
+    let folder = tempfile::tempdir().unwrap();
+    let options = StoreOptions::new()
+        .partitions(8)
+        .partitioner(Arc::new(crate::ByFirstByte))
+        .memory_budget(16 << 20);
+    let key = |nth: u32| [&[1][..], &nth.to_be_bytes()].concat();
+    for round in 0..3u8 {
+        let store = Store::open(folder.path(), &options).unwrap();
+        let items = if round == 0 { ITEMS } else { 10 };
+        (0..items).for_each(|nth| store.put(key(nth), [round; 1_000]).unwrap());
+        assert_eq!(store.stats().items_evicted, 0, "round {round}");
+        store.close().unwrap();
+    }
+    // Its items leave once the others want their shares.
+    let store = Store::open(folder.path(), &options).unwrap();
+    for nth in 0..ITEMS {
+        for partition in [0, 2, 3, 4, 5, 6, 7] {
+            let key = [&[partition][..], &nth.to_be_bytes()].concat();
+            store.put(key, [9; 1_000]).unwrap();
+        }
+    }
+    assert!(store.stats().items_evicted > 0);
+    for nth in 0..ITEMS {
+        let expected = if nth < 10 { 2 } else { 0 };
+        assert_eq!(store.get(&key(nth)).unwrap(), Some(vec![expected; 1_000]));
+    }
+}

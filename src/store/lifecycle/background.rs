@@ -75,6 +75,8 @@ impl Background {
             rest.or(release)
         });
         if let Some(budget) = &partition.state.budget {
+            // Else others would count on room that is taken.
+            budget.note_taken(&partition.state.tiers);
             budget
                 .worker()
                 .set_work(keep_table(Arc::downgrade(partition)));

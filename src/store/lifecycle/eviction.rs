@@ -50,8 +50,9 @@ const GROUP_BYTES_MAX: u64 = 128 << 20;
 const SLICE_ITEMS_MIN: usize = 1024;
 const SLICE_THREAD_ITEMS: usize = 256;
 
-/// The longest that a change waits for room.
+/// The longest that a change waits for room, and how often it looks for that.
 const STALL_TIME_MAX: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Bytes of items that are worth a thread of their own.
 const PART_BYTES_MIN: u64 = 1 << 20;
@@ -108,7 +109,10 @@ impl Partition {
             let mut left = budget.left.lock();
             while is_full() && started.elapsed() < STALL_TIME_MAX {
                 let rest = STALL_TIME_MAX.saturating_sub(started.elapsed());
-                budget.has_left.wait_for(&mut left, rest);
+                // Nobody tells what has left other partitions.
+                budget
+                    .has_left
+                    .wait_for(&mut left, rest.min(CHECK_INTERVAL));
             }
         });
     }
@@ -134,6 +138,7 @@ impl Partition {
         let have_waited = std::mem::replace(&mut *stalls_before, stalls) != stalls;
         let kept = self.keep_within(&eviction, have_waited);
         let kept = kept.and_then(|()| self.give_room_back(budget));
+        budget.note_taken(&self.state.tiers);
         budget.fails.store(kept.is_err(), Ordering::Relaxed);
         budget.tell_left();
         kept

@@ -10,6 +10,7 @@ use super::eviction::Eviction;
 use crate::Result;
 use crate::hot_cache::cold_items::ColdItems;
 use crate::lsm::{LevelStats, LsmVersion};
+use crate::pool::demands::Demands;
 use crate::pool::worker::Worker;
 use crate::store::Partition;
 use crate::store::inner::StoreInner;
@@ -277,7 +278,12 @@ fn hides(version: &LsmVersion, key: &[u8], stamp: EntryMeta) -> bool {
 
 /// The budget of a store, or the one by which items leave a store that has none.
 fn budget_of<'b>(state: &'b StoreInner, unbound: &'b OnceCell<Budget>) -> &'b Budget {
-    let unbound =
-        || unbound.get_or_init(|| Budget::new(UNBOUND_BUDGET, Worker::new("gphash-store-table")));
-    state.budget.as_ref().unwrap_or_else(unbound)
+    let new = || {
+        let demands = Arc::new(Demands::new(1, UNBOUND_BUDGET));
+        Budget::new(demands, 0, Worker::new("gphash-store-table"))
+    };
+    state
+        .budget
+        .as_ref()
+        .unwrap_or_else(|| unbound.get_or_init(new))
 }

@@ -391,9 +391,8 @@ impl Replayed {
         )?;
         let keeper = Worker::new("gphash-store-table");
         let tiers = TieredItems::new(table, spill, options.table_budget(), keeper.clone());
-        let budget = options
-            .table_budget()
-            .map(|bytes| Budget::new(bytes, keeper));
+        let demands = shared.demands.as_ref();
+        let budget = demands.map(|demands| Budget::new(Arc::clone(demands), number, keeper));
         let reached = match store_dir.marked() {
             // What the log has no longer, index and files may have; no number is given twice.
             Ok(Some(mark)) if replay.is_cut || options.takes_older => mark.sequence,

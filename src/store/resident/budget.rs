@@ -1,11 +1,13 @@
 //! The memory budget of the table, and what keeping to it costs.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{Condvar, Mutex};
 
 use crate::metrics::StallReason;
 use crate::metrics::stalls::StallRecorder;
+use crate::pool::demands::Demands;
 use crate::pool::worker::Worker;
 use crate::store::resident::tiers::TieredItems;
 
@@ -35,7 +37,10 @@ const FREE_ROOM_MIN: u64 = 4 << 20;
 
 /// The memory budget of a table, and what it costs.
 pub struct Budget {
-    pub(in crate::store) bytes: u64,
+    /// Those of all partitions.
+    demands: Arc<Demands>,
+    /// The partition's number.
+    number: usize,
     pub(in crate::store) worker: Worker,
     /// Bytes that old versions take beyond their own share.
     pub(in crate::store) old_version_bytes: AtomicU64,
@@ -60,10 +65,12 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// A budget of so many bytes.
-    pub fn new(bytes: u64, worker: Worker) -> Self {
+    /// That of a partition, by what all want.
+    pub fn new(demands: Arc<Demands>, number: usize, worker: Worker) -> Self {
+        demands.attend(number, worker.clone());
         Self {
-            bytes,
+            demands,
+            number,
             worker,
             old_version_bytes: AtomicU64::new(0),
             kept_room: AtomicU64::new(0),
@@ -92,8 +99,21 @@ impl Budget {
         self.has_left.notify_all();
     }
 
+    /// Notes what the table takes, and what of that has to leave it.
+    pub fn note_taken(&self, tiers: &TieredItems) {
+        let records = tiers.table.record_bytes();
+        let limit = self.limit(tiers);
+        let owed = match self.fails.load(Ordering::Relaxed) {
+            true => 0,
+            false => records.saturating_sub(limit + limit / CHANGES_SHARE),
+        };
+        let taken = self.beside_records(tiers) + records;
+        self.demands.note(self.number, taken, owed);
+    }
+
     /// Wakes the thread if records or free room of the table are too large.
     pub fn wake_if_exceeded(&self, tiers: &TieredItems) {
+        self.note_taken(tiers);
         if self.is_exceeded(tiers) {
             self.worker.call_if_possible();
         }
@@ -103,18 +123,23 @@ impl Budget {
     /// known of files as long as they do, and old versions as long as a snapshot sees them; they never take all
     /// of the budget.
     pub fn limit(&self, tiers: &TieredItems) -> u64 {
+        let granted = self.demands.granted(self.number);
+        let rest = granted.saturating_sub(self.beside_records(tiers));
+        let rest = rest.max(self.demands.share() / LEAST_SHARE);
+        rest - rest / (CHANGES_SHARE + 1)
+    }
+
+    /// Bytes that a partition takes beside its records.
+    fn beside_records(&self, tiers: &TieredItems) -> u64 {
         let per_key = match self.is_ordered.load(Ordering::Relaxed) {
             true => ORDERED_KEY_BYTES,
             false => KEY_BYTES,
         };
-        let others = tiers.table.level_bytes()
+        tiers.table.level_bytes()
             + tiers.table.len() * per_key
             + tiers.spill.version().memory()
             + self.old_version_bytes.load(Ordering::Relaxed)
-            + self.bytes / THREADS_SHARE;
-        let rest = self.bytes.saturating_sub(others);
-        let rest = rest.max(self.bytes / LEAST_SHARE);
-        rest - rest / (CHANGES_SHARE + 1)
+            + self.demands.share() / THREADS_SHARE
     }
 
     /// Bytes of records from which on a round begins: so much before this `limit` as the last one was late.
@@ -145,6 +170,7 @@ impl Budget {
         let limit = self.limit(tiers);
         tiers.table.record_bytes() > limit + limit / CHANGES_SHARE
             || self.free_room(tiers, limit) > 2 * self.free_room_max()
+            || self.demands.lacks_what_others_owe(self.number)
     }
 
     /// Whether free room should be given back.
@@ -153,7 +179,7 @@ impl Budget {
     }
 
     fn free_room_max(&self) -> u64 {
-        (self.bytes / FREE_ROOM_SHARE).max(FREE_ROOM_MIN)
+        (self.demands.share() / FREE_ROOM_SHARE).max(FREE_ROOM_MIN)
     }
 
     /// Bytes of the table's file beyond its levels and what records may take, but for what it keeps.
