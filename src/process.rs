@@ -3,6 +3,7 @@
 //! A forked child has a copy of every handle, but none of the threads, and shares the file, its lock and its
 //! journal with its parent. What it does with a copy must not disturb the parent.
 
+use std::hash::{BuildHasher, RandomState};
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
@@ -24,6 +25,11 @@ pub(crate) fn addresses_left() -> Option<u64> {
     let pages = sizes.as_deref().and_then(|sizes| sizes.split(' ').next());
     let pages: u64 = pages.and_then(|pages| pages.parse().ok()).unwrap_or(0);
     Some(limit.saturating_sub(pages * rustix::param::page_size() as u64))
+}
+
+/// A number that nobody foresees. A thread may ask for it while its own data is being dropped.
+pub(crate) fn random_number() -> u64 {
+    RandomState::new().hash_one(0)
 }
 
 /// How often this process, and those that it is a child of, have forked since something was opened first.

@@ -28,6 +28,12 @@ thread_local! {
     static ROLE: RefCell<Role> = const { RefCell::new(Role::None) };
 }
 
+/// What is made of the role of this thread. One whose data is being dropped has none.
+fn of_role<T>(make: impl Fn(&Role) -> T) -> T {
+    let made = ROLE.try_with(|role| make(&role.borrow()));
+    made.unwrap_or_else(|_| make(&Role::None))
+}
+
 /// See the [module](self).
 #[derive(Default)]
 pub struct Crew {
@@ -106,13 +112,16 @@ struct Playing(Role);
 
 impl Playing {
     fn new(role: Role) -> Self {
-        Self(ROLE.replace(role))
+        let before = ROLE.try_with(|of_thread| of_thread.replace(role));
+        Self(before.unwrap_or_default())
     }
 }
 
 impl Drop for Playing {
     fn drop(&mut self) {
-        ROLE.set(std::mem::take(&mut self.0));
+        let role = std::mem::take(&mut self.0);
+        // Else there was none to be replaced.
+        let _ = ROLE.try_with(|of_thread| of_thread.replace(role));
     }
 }
 
@@ -210,7 +219,7 @@ impl Crew {
 
 /// Has parts done by the crew of the caller, if he has to do with one; `false` if he has not.
 pub(super) fn run(parts: usize, part: &(dyn Fn(usize) + Sync)) -> bool {
-    let crew = ROLE.with_borrow(|role| match role {
+    let crew = of_role(|role| match role {
         Role::None => None,
         Role::Leads(crew) => Some(Some(Arc::clone(crew))),
         Role::Helps => Some(None),
@@ -231,12 +240,12 @@ pub(super) fn alone<T>(work: impl FnOnce() -> T) -> T {
 
 /// Whether the caller does a part, alone.
 pub(super) fn is_alone() -> bool {
-    ROLE.with_borrow(|role| matches!(role, Role::Helps))
+    of_role(|role| matches!(role, Role::Helps))
 }
 
 /// Threads among which the caller's crew shares work, if he has to do with one.
 pub(super) fn threads() -> Option<usize> {
-    ROLE.with_borrow(|role| match role {
+    of_role(|role| match role {
         Role::None => None,
         Role::Leads(crew) => Some(1 + crew.awake.load(Ordering::Relaxed)),
         Role::Helps => Some(1),

@@ -1064,7 +1064,7 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "a segment takes over the records of the one whose file it has",
         file: "src/store/files/segment.rs",
-        find: "            salt: rand::random(),\n",
+        find: "            salt: process::random_number(),\n",
         replacement: "            salt: 7,\n",
         suite: Suite::Store("replay"),
     },
@@ -2314,6 +2314,13 @@ pub const MUTATIONS: &[Mutation] = &[
         find: "            self.run_next_group(leader);\n        }\n    }\n",
         replacement: "            self.run_next_group(leader);\n            self.serve(leader);\n        }\n    }\n",
         suite: Suite::Unit("callbacks_are_called_by_callers"),
+    },
+    Mutation {
+        name: "a thread that ends has lost its role",
+        file: "src/pool/crew.rs",
+        find: "let before = ROLE.try_with(|of_thread| of_thread.replace(role));",
+        replacement: "let before = Ok::<_, ()>(ROLE.replace(role));",
+        suite: Suite::Store("thread_ends"),
     },
     Mutation {
         name: "a flush leaves a log that is behind",

@@ -27,6 +27,7 @@ mod recover;
 mod replay;
 mod snapshots;
 mod spill;
+mod thread_ends;
 mod threads;
 mod transactions;
 mod verify;

@@ -37,6 +37,7 @@ use super::Entry;
 use super::domain::FileSystem;
 use super::file::PmFile;
 use crate::layout::{DATA_START, PAGE, Superblock};
+use crate::process;
 use crate::width::{to_usize, u32_of};
 use crate::{Error, Result};
 
@@ -229,7 +230,7 @@ impl Default for Journal {
     fn default() -> Self {
         Self {
             // Zero is no name.
-            id: rand::random::<u64>().max(1),
+            id: process::random_number().max(1),
             is_made: false,
             is_durable: false,
             is_named: false,

@@ -13,6 +13,7 @@ use crate::pool::hash_filter::HashFilter;
 use crate::pool::parallel;
 use crate::pool::prefetch;
 use crate::pool::split::position;
+use crate::process;
 use crate::width::{product_top, to_usize};
 
 /// By how many requests a key is asked for before it is read: those of a partition are scattered over a column.
@@ -55,7 +56,7 @@ impl<'k, K: Fn(u32) -> &'k [u8] + Sync> KeyWrites<'k, K> {
         gpu: Option<&VersionSorter>,
     ) -> Self {
         loop {
-            let seed = rand::random();
+            let seed = process::random_number();
             let version = |position| KeyWrite {
                 hash: xxh3_64_with_seed(key(position), seed),
                 position,

@@ -22,6 +22,7 @@ use static_assertions::const_assert_eq;
 use crate::layout::preamble::{self, FileFormat, Preamble};
 use crate::pm::{Dir, PmFile, Window};
 use crate::pool::parallel;
+use crate::process;
 use crate::width::to_usize;
 use crate::{Error, Result};
 
@@ -150,7 +151,7 @@ impl Segment {
             preamble: FORMAT.preamble(0, store_id),
             number,
             first,
-            salt: rand::random(),
+            salt: process::random_number(),
             checksum: 0,
         };
         preamble::seal(bytemuck::bytes_of_mut(&mut header));

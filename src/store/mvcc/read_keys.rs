@@ -13,6 +13,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use super::old_versions::OldVersions;
 use super::spill_file::{SpillFile, SpilledValue, VersionSpill};
 use crate::Result;
+use crate::process;
 
 /// Bytes of memory that a key takes beside itself.
 const KEY_BYTES: u64 = 60;
@@ -62,7 +63,7 @@ impl ReadKeys {
             Some(spilled) => spilled,
             None => self.spilled.insert(Box::new(SpilledHashes {
                 file: Arc::new(spill.create_file("keys that a transaction has read")?),
-                seed: rand::random(),
+                seed: process::random_number(),
                 runs: Vec::new(),
             })),
         };

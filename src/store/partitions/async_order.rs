@@ -37,15 +37,19 @@ impl AsyncOrder {
 
     /// Notes a request of this thread for these partitions.
     pub fn begin(&self, numbers: Vec<usize>) -> Outstanding {
-        let counts = COUNTS.with_borrow_mut(|all| {
+        let new = || (0..self.partitions).map(|_| AtomicUsize::new(0)).collect();
+        let of_thread = COUNTS.try_with(|all| {
+            let mut all = all.borrow_mut();
             all.retain(|(name, _)| name.strong_count() > 0);
             if let Some((_, counts)) = all.iter().find(|(name, _)| self.is_named(name)) {
                 return Arc::clone(counts);
             }
-            let counts: Counts = (0..self.partitions).map(|_| AtomicUsize::new(0)).collect();
+            let counts: Counts = new();
             all.push((Arc::downgrade(&self.name), Arc::clone(&counts)));
             counts
         });
+        // Of a thread whose data is being dropped all requests go to that queue.
+        let counts = of_thread.unwrap_or_else(|_| new());
         for &number in &numbers {
             counts[number].fetch_add(1, Ordering::Relaxed);
         }

@@ -25,6 +25,7 @@ use crate::pool::parallel;
 use crate::pool::split::{Routed, Split, SplitAnswers, position};
 use crate::pool::threads::PARALLEL_REQUESTS_MIN;
 use crate::pool::worker::words;
+use crate::process;
 use crate::store::columns::ColumnAnswers;
 use crate::store::commit::REQUESTS_PER_THREAD_MIN;
 use crate::store::commit::apply::Stays;
@@ -522,7 +523,7 @@ impl Partitions {
         firsts: &[u64],
         coordinator: Coordinator,
     ) -> Result<()> {
-        let group = rand::random();
+        let group = process::random_number();
         let others: Vec<usize> = (0..changes.len())
             .filter(|nth| Some(*nth) != coordinator.nth)
             .collect();
