@@ -542,14 +542,8 @@ impl Store {
         let Err(reentrant) = user_code::may_close() else {
             return partitions.end();
         };
-        let end = move || {
-            if let Err(error) = partitions.end() {
-                tracing::error!(%error, "the store was not cleanly closed");
-            }
-        };
-        std::thread::Builder::new()
-            .name("gphash-store-end".into())
-            .spawn(end)
+        partitions
+            .end_on_thread()
             .map_err(|source| Error::io(&path, "start the thread that closes", source))?;
         Err(reentrant)
     }

@@ -89,6 +89,10 @@ impl Leader for Arc<Partition> {
         work.discard(&self.state.threads);
     }
 
+    fn serve_others(&self) {
+        self.serve_if_nobody_does();
+    }
+
     fn lacks_server(&self) -> &AtomicBool {
         &self.state.shared.lacks_server
     }
@@ -177,12 +181,13 @@ impl Partition {
         }
     }
 
-    /// Calls the callbacks of what a thread of the store has executed, where there is none to be had that does. The
-    /// caller holds nothing.
-    pub(in crate::store) fn serve_if_nobody_does(self: &Arc<Self>) {
-        // Other queues may lack one, too: their callers reset it.
-        if self.lacks_server().load(Ordering::Relaxed) {
-            self.queue.serve(self);
+    /// As [`Partitions::serve_if_nobody_does`], on a thread of this one.
+    pub(in crate::store) fn serve_if_nobody_does(&self) {
+        let shared = &self.state.shared;
+        if shared.lacks_server.load(Ordering::Relaxed)
+            && let Some(all) = shared.all.get().and_then(Weak::upgrade)
+        {
+            all.serve_if_nobody_does();
         }
     }
 

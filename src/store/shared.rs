@@ -20,6 +20,7 @@ use crate::store::commit::sorter::Sorter;
 use crate::store::mvcc::clock::CommitClock;
 use crate::store::options::{StoreOptions, WhenFull};
 use crate::store::ordered::view::SharedView;
+use crate::store::partitions::Partitions;
 #[cfg(feature = "cuda")]
 use crate::store::partitions::gpu_reads::GpuReads;
 use crate::store::wal::Log;
@@ -63,6 +64,8 @@ pub struct Shared {
     pub logs: OnceLock<Vec<Arc<Log>>>,
     /// The first partition, whose checkpoint is one of all, once all are served.
     pub first: OnceLock<Weak<Partition>>,
+    /// All partitions, once they are served.
+    pub all: OnceLock<Weak<Partitions>>,
     /// Checkpoints that were taken of a partition.
     pub checkpoints: AtomicU64,
     /// Those of all partitions.
@@ -115,6 +118,7 @@ impl Shared {
             lacks_server: AtomicBool::new(false),
             logs: OnceLock::new(),
             first: OnceLock::new(),
+            all: OnceLock::new(),
             checkpoints: AtomicU64::new(0),
             full_checkpoints: AtomicU64::new(0),
         }

@@ -2316,6 +2316,13 @@ pub const MUTATIONS: &[Mutation] = &[
         suite: Suite::Unit("callbacks_are_called_by_callers"),
     },
     Mutation {
+        name: "a thread serves its own partition alone",
+        file: "src/store/commit/queue.rs",
+        find: "            leader.serve_others();\n",
+        replacement: "",
+        suite: Suite::Store("partition_without_threads"),
+    },
+    Mutation {
         name: "a thread that ends has lost its role",
         file: "src/pool/crew.rs",
         find: "let before = ROLE.try_with(|of_thread| of_thread.replace(role));",

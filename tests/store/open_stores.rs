@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::panic::AssertUnwindSafe;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, mpsc};
 use std::thread;
@@ -26,7 +26,7 @@ fn count() -> usize {
 }
 
 /// The descriptors that lead to something in this folder.
-fn descriptors(folder: &std::path::Path) -> usize {
+fn descriptors(folder: &Path) -> usize {
     let entries = fs::read_dir("/proc/self/fd").unwrap();
     let targets = entries.flat_map(|entry| fs::read_link(entry.unwrap().path()));
     targets.filter(|path| path.starts_with(folder)).count()
@@ -266,6 +266,56 @@ fn store_takes_no_descriptor_of_standard_output() {
     assert_eq!(store.iter().count(), 2_000);
 }
 
+/// Lets this process have no more threads than it has, once it is [nobody's](be_nobody).
+fn start_no_more_threads() {
+    limit(libc::RLIMIT_NPROC, 1);
+    let started = thread::Builder::new().spawn(|| ());
+    assert!(started.is_err(), "there are threads");
+}
+
+/// Gives up the rights of root, to whom a limit of threads says nothing. The folder is everybody's then.
+fn be_nobody(folder: &Path) {
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o777)).unwrap();
+    // SAFETY: the calls touch no memory. Other threads of this process wait for its end.
+    unsafe {
+        if libc::geteuid() == 0 {
+            assert_eq!(libc::setuid(65534), 0);
+        }
+    }
+}
+
+/// The thread of one partition is in a callback, which asks another partition for something, and there is no thread for
+/// that. Nobody else calls the store.
+#[test]
+fn partition_without_threads_is_served_by_others() {
+    if !is_alone("partition_without_threads_is_served_by_others") {
+        return;
+    }
+    let folder = folders().pop().expect("there is one");
+    be_nobody(folder.path());
+    // No other thread looks after the partition at rest.
+    let options = StoreOptions::new()
+        .partitions(3)
+        .idle_compaction(None)
+        .partitioner(Arc::new(ByFirstByte));
+    let store = Arc::new(Store::open(folder.path().join("store"), &options).unwrap());
+    let (told, is_told) = mpsc::channel();
+    let (go_on, may_go_on) = mpsc::channel();
+    let shared = Arc::clone(&store);
+    let tell = told.clone();
+    store.put_async([1], "value", move |answer| {
+        tell.send(answer).unwrap();
+        may_go_on.recv().unwrap();
+        shared.put_async([2], "other", move |answer| tell.send(answer).unwrap());
+    });
+    is_told.recv().unwrap().unwrap();
+    start_no_more_threads();
+    go_on.send(()).unwrap();
+    let answer = is_told.recv_timeout(Duration::from_secs(600));
+    answer.expect("nobody serves it").unwrap();
+    assert_eq!(store.get(&[2]).unwrap(), Some(b"other".to_vec()));
+}
+
 /// A container may limit how many there are.
 #[test]
 fn indexes_and_stores_are_used_without_threads() {
@@ -273,17 +323,8 @@ fn indexes_and_stores_are_used_without_threads() {
         return;
     }
     let folder = folders().pop().expect("there is one");
-    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
-    // SAFETY: the calls touch no memory. Other threads of this process wait for its end.
-    unsafe {
-        if libc::geteuid() == 0 {
-            // The limit says nothing to root.
-            assert_eq!(libc::setuid(65534), 0);
-        }
-    }
-    limit(libc::RLIMIT_NPROC, 1);
-    let started = thread::Builder::new().spawn(|| ());
-    assert!(started.is_err(), "there are threads");
+    be_nobody(folder.path());
+    start_no_more_threads();
     // Long enough for threads to share the batches.
     let path = folder.path().join("index");
     let index = Index::<u64, u64>::create(&path, &Options::new()).unwrap();

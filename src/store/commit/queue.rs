@@ -184,6 +184,10 @@ pub trait Leader {
     /// callback may wait for resets it, and does so himself.
     fn lacks_server(&self) -> &AtomicBool;
 
+    /// Serves queues of others for which there was no thread to be had, also while this one was in a callback. The caller
+    /// holds nothing that a callback may wait for.
+    fn serve_others(&self) {}
+
     /// Whether a group takes as long as a disk does.
     fn waits_for_disk(&self) -> bool {
         false
@@ -328,6 +332,7 @@ impl Queue {
         queue(leader).server.set_work(move || {
             let leader = served.upgrade()?;
             queue(&leader).serve(&leader);
+            leader.serve_others();
             None
         });
     }

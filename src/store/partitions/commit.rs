@@ -82,6 +82,10 @@ impl Leader for Arc<Partitions> {
         work.discard(&self.shared().threads);
     }
 
+    fn serve_others(&self) {
+        self.serve_if_nobody_does();
+    }
+
     fn lacks_server(&self) -> &atomic::AtomicBool {
         &self.shared().lacks_server
     }

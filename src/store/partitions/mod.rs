@@ -24,6 +24,10 @@ mod stats;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use std::{io, thread};
+
+use parking_lot::Mutex;
 
 use self::async_order::AsyncOrder;
 pub use self::route::Partitioner;
@@ -43,6 +47,10 @@ use crate::store::partition::{Partition, last_of, retries};
 use crate::store::request::Response;
 use crate::store::shared::Shared;
 use crate::{Error, Progress, Result};
+
+/// How often a thread that closes a store is asked for, and how long to wait before the next time.
+const END_TRIES: u32 = 100;
+const END_TRY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// See the [module](self).
 pub struct Partitions {
@@ -86,6 +94,7 @@ impl Partitions {
             async_order: AsyncOrder::new(count),
             was_overtaken: AtomicBool::new(false),
         });
+        let _ = partitions.shared().all.set(Arc::downgrade(&partitions));
         Queue::attend(&partitions, |partitions| &partitions.queue);
         partitions.share_keys();
         let readers_of = Arc::downgrade(&partitions);
@@ -283,6 +292,33 @@ impl Partitions {
         self.all
             .iter()
             .try_for_each(|partition| partition.compact(progress))
+    }
+
+    /// As [`end`](Self::end), by a thread of its own. Where there is none to be had it tries again for some seconds: without
+    /// it what waits in the queues is dropped.
+    ///
+    /// # Errors
+    /// What the operating system answers.
+    pub fn end_on_thread(self: Arc<Self>) -> io::Result<()> {
+        let given = Arc::new(Mutex::new(Some(self)));
+        let start = || {
+            let taken = Arc::clone(&given);
+            let end = move || {
+                let partitions = taken.lock().take().expect("one thread ends it");
+                if let Err(error) = partitions.end() {
+                    tracing::error!(%error, "the store was not cleanly closed");
+                }
+            };
+            let builder = thread::Builder::new().name("gphash-store-end".into());
+            builder.spawn(end).map(|_| ())
+        };
+        for _ in 1..END_TRIES {
+            if start().is_ok() {
+                return Ok(());
+            }
+            thread::sleep(END_TRY_INTERVAL);
+        }
+        start()
     }
 
     /// Ends all threads, waits for what is left to do, and closes the files. Nobody calls it any more.
