@@ -54,7 +54,8 @@ pub fn merge(
     let merged = user_code::merge(|| operator.merge(key, value, operand))
         .unwrap_or_else(|words| Err(format!("it panicked: {words}")));
     let merged = merged.map_err(|reason| Error::Merge {
-        operator: operator.name().into(),
+        operator: user_code::merge(|| operator.name().into())
+            .unwrap_or_else(|_| "whose name() panics".into()),
         reason,
     })?;
     check_value("merged value", &merged)?;

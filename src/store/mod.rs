@@ -200,6 +200,8 @@ impl Store {
 
     /// Has changes made, once there is room for them: by the partition to whose queue they go, or by all.
     fn submit(&self, work: Work, partition: Option<&Arc<Partition>>) -> Answer {
+        // Nothing makes room for a merge operator meanwhile.
+        user_code::may_change()?;
         let answer = match partition {
             Some(partition) => {
                 partition.wait_for_room();
@@ -301,6 +303,7 @@ impl Store {
                     let answer = self.submit(Work::Batch(requests, None), None);
                     return answer.map(Answers::into_responses);
                 };
+                user_code::may_change()?;
                 partition.wait_for_room();
                 let others = partition.callers.fetch_add(1, Ordering::Relaxed);
                 let early = partition.state.read_early(&requests, others == 0);

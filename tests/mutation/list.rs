@@ -2323,6 +2323,20 @@ pub const MUTATIONS: &[Mutation] = &[
         suite: Suite::Store("partition_without_threads"),
     },
     Mutation {
+        name: "the leader asks the user's partitioner again",
+        file: "src/store/partitions/column_reads.rs",
+        find: "numbers.push(low_byte(number as u64));",
+        replacement: "let _ = number;\n                    let key = batch.key(positions.start + nth);\n                    numbers.push(low_byte(self.number_of(key) as u64));",
+        suite: Suite::Store("partitioner_that_panics_once"),
+    },
+    Mutation {
+        name: "the name of a merge operator is asked for unguarded",
+        file: "src/store/merge.rs",
+        find: "operator: user_code::merge(|| operator.name().into())\n            .unwrap_or_else(|_| \"whose name() panics\".into()),",
+        replacement: "operator: operator.name().into(),",
+        suite: Suite::Store("merge_that_fails_beside"),
+    },
+    Mutation {
         name: "a thread that ends has lost its role",
         file: "src/pool/crew.rs",
         find: "let before = ROLE.try_with(|of_thread| of_thread.replace(role));",

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use gphash::store::{
@@ -419,5 +420,37 @@ fn root_of_a_file_system_becomes_a_store() {
         store.put("key", value).unwrap();
         store.close().unwrap();
         assert!(lost.is_dir());
+    }
+}
+
+/// An operator that fails, and whose name cannot be had any more.
+struct LosesItsName(AtomicBool);
+
+impl MergeOperator for LosesItsName {
+    fn name(&self) -> &str {
+        assert!(!self.0.load(Ordering::Relaxed), "as it was told");
+        "loses its name"
+    }
+
+    fn merge(&self, _: &[u8], _: Option<&[u8]>, _: &[u8]) -> Result<Vec<u8>, String> {
+        Err("as it was told".into())
+    }
+}
+
+#[test]
+fn merge_that_fails_beside_a_name_that_panics_harms_no_other_change() {
+    let folder = tempfile::tempdir().unwrap();
+    let operator = Arc::new(LosesItsName(AtomicBool::new(false)));
+    let options = crate::partitioned().merge_operator(operator.clone());
+    let store = Store::open(folder.path(), &options).unwrap();
+    for is_lost in [false, true] {
+        operator.0.store(is_lost, Ordering::Relaxed);
+        let error = store.merge("key", "operand").unwrap_err();
+        let named = !is_lost;
+        assert!(
+            matches!(&error, Error::Merge { operator, .. } if (operator == "loses its name") == named),
+            "{error:?}"
+        );
+        store.put("key", "value").unwrap();
     }
 }

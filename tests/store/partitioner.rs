@@ -5,11 +5,12 @@ use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use gphash::Error;
 use gphash::ReportState;
 use gphash::store::{
-    Columns, Partitioner, Repair, Request, Response, Store, StoreOptions, recover,
+    Columns, Partitioner, Repair, Request, RequestKind, Response, Store, StoreOptions, recover,
 };
 
 const PARTITIONS: u32 = 4;
@@ -36,6 +37,53 @@ impl Partitioner for ByNumber {
         // Greater numbers than there are, too.
         self.shift + usize::from(key.first().copied().unwrap_or_default())
     }
+}
+
+/// Panics when it is asked for the last of so many times.
+struct PanicsOnce(AtomicU32);
+
+impl Partitioner for PanicsOnce {
+    fn name(&self) -> &str {
+        "panics once"
+    }
+
+    fn partition(&self, key: &[u8], _: usize) -> usize {
+        assert_ne!(self.0.fetch_sub(1, Ordering::Relaxed), 1, "as it was told");
+        key.len()
+    }
+}
+
+/// Whenever it panics, that is the panic of the call which asks, and of no other one.
+#[test]
+fn partitioner_that_panics_once_breaks_no_store() {
+    let folder = tempfile::tempdir().unwrap();
+    let partitioner = Arc::new(PanicsOnce(AtomicU32::new(0)));
+    let options = StoreOptions::new()
+        .partitions(PARTITIONS)
+        .partitioner(partitioner.clone());
+    let store = Store::open(folder.path(), &options).unwrap();
+    let columns = |strings: &[&str]| strings.iter().copied().collect::<Columns>();
+    let keys = columns(&["a", "bb", "a", "ccc", "dddd", "bb"]);
+    let values = columns(&["1", "", "", "2", "", ""]);
+    let (put, get) = (RequestKind::Put, RequestKind::Get);
+    let kinds = [put, get, get, put, get, get];
+    store.put("bb", "bb").unwrap();
+    let mut panics = 0;
+    loop {
+        partitioner.0.store(panics + 1, Ordering::Relaxed);
+        let execute = || store.execute_columns(&kinds, &keys, &values);
+        let Ok(answers) = catch_unwind(AssertUnwindSafe(execute)) else {
+            panics += 1;
+            continue;
+        };
+        let found = answers.expect("nothing is broken").values;
+        assert_eq!(found.get(1), Some(&b"bb"[..]));
+        assert_eq!((found.get(2), found.get(4)), (Some(&b"1"[..]), None));
+        break;
+    }
+    assert!(panics >= 6, "each key is asked for");
+    partitioner.0.store(0, Ordering::Relaxed);
+    store.put("more", "than before").unwrap();
 }
 
 fn options(partitioner: ByNumber) -> StoreOptions {

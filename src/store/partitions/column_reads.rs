@@ -15,6 +15,7 @@ use crate::store::columns::{
 };
 use crate::store::commit::requests::Batch;
 use crate::store::inner::PARALLEL_LOOKUPS_MIN;
+use crate::width::low_byte;
 
 /// What is known of a position of a column before it is read: its value, or that it has none; `None` for nothing.
 pub(super) type Known<'v> = Option<Option<&'v [u8]>>;
@@ -152,8 +153,9 @@ impl Partitions {
             let routed = split.routed(positions.clone());
             (positions.start..).zip(routed).map(known).collect()
         };
-        let read =
-            |positions: Range<usize>, part| self.read_unknown(batch, positions, part, &known);
+        let read = |positions: Range<usize>, part| {
+            self.read_unknown((batch, split), positions, part, &known)
+        };
         let len = split.requests();
         let builder = ColumnBuilder::new(len, buffers.into_buffers());
         #[cfg(feature = "cuda")]
@@ -180,22 +182,27 @@ impl Partitions {
     /// ones.
     fn read_unknown(
         &self,
-        batch: Batch,
+        (batch, split): (Batch, &Split),
         positions: Range<usize>,
         mut part: ValuesPart,
         known: &KnownOf,
     ) -> Result<ValuesPart> {
         part.clear(positions.len());
-        let mut asked = Vec::new();
-        for (nth, known) in known(&positions).into_iter().enumerate() {
+        let (mut asked, mut numbers) = (Vec::new(), Vec::new());
+        // The user's partitioner is not asked again: a panic of it here would be one of the store.
+        let routed = split.routed(positions.clone()).into_iter();
+        let numbers_of = routed.map(|routed| split.counts()[usize::from(routed.rank)].0);
+        for ((nth, known), number) in known(&positions).into_iter().enumerate().zip(numbers_of) {
             match known {
                 Some(Some(value)) => part.set(nth, value),
                 Some(None) => {}
-                None => asked.push((nth, batch.key(positions.start + nth))),
+                None => {
+                    asked.push((nth, batch.key(positions.start + nth)));
+                    numbers.push(low_byte(number as u64));
+                }
             }
         }
         let key = |of_asked: usize| asked[of_asked].1;
-        let numbers = self.numbers(asked.len(), key);
         let found = |of_asked: usize, value: Cow<'_, [u8]>| part.set(asked[of_asked].0, &value);
         self.read_tables(&numbers, key, found)?;
         Ok(part)
