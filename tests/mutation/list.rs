@@ -2344,6 +2344,13 @@ pub const MUTATIONS: &[Mutation] = &[
         suite: Suite::Store("thread_ends"),
     },
     Mutation {
+        name: "forged blocks are gathered in the order of their file",
+        file: "src/lsm/gather.rs",
+        find: "last.as_deref() < Some(key.as_slice())",
+        replacement: "last.as_deref() != Some(key.as_slice())",
+        suite: Suite::Unit("blocks_in_another_order"),
+    },
+    Mutation {
         name: "a flush leaves a log that is behind",
         file: "src/store/shared.rs",
         find: "logs.filter(|log| log.is_behind()).collect();",

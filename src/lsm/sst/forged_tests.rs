@@ -13,6 +13,7 @@ use gphash_block::index::{self, Index};
 
 use super::*;
 use crate::lsm::cache::FileCache;
+use crate::lsm::gather::gather;
 use crate::lsm::repair::repair;
 use crate::lsm::tests::{page, seed};
 use crate::lsm::values::{Value, ValueWriter};
@@ -154,6 +155,50 @@ fn ask(dir: &Dir, file: &LevelFile) -> bool {
 
 fn key(n: u64) -> Vec<u8> {
     format!("prefix{n:04}").into_bytes()
+}
+
+#[test]
+fn blocks_in_another_order_are_gathered_in_that_of_keys() {
+    let parent = tempfile::tempdir_in("/dev/shm").unwrap();
+    let dir = Dir::at(parent.path().to_path_buf(), None);
+    let mut writer = Writer::create(&dir, name(NUMBER), STORE, NUMBER, 0).unwrap();
+    for n in 0..50 {
+        let value = vec![low_byte(n); 300];
+        let entry = Entry {
+            key: &key(n),
+            sequence: n,
+            value: Some(Value::Inline(&value)),
+        };
+        writer.add(&entry).unwrap();
+    }
+    writer.finish().unwrap();
+    let mut contents = Contents::read(&dir);
+    assert!(contents.data.len() > 2);
+    contents.data.rotate_left(1);
+    std::fs::write(dir.join(name(NUMBER)), contents.write(true)).unwrap();
+    let gathered = gather(&dir, STORE, &[NUMBER], NUMBER + 1).unwrap();
+    assert_eq!(gathered.read, 50);
+    assert!((1..50).contains(&gathered.kept), "{}", gathered.kept);
+    let cache = Arc::new(FileCache::new(dir.clone(), 4, 0));
+    let mut kept = 0;
+    let mut last: Option<Vec<u8>> = None;
+    for file in &gathered.files {
+        let sst = Arc::new(Sst::open(&cache, STORE, file).unwrap());
+        let version = LsmVersion::new(STORE, dir.path(), [(1, sst)]).unwrap();
+        let page = page(
+            &version,
+            (Bound::Unbounded, Bound::Unbounded),
+            false,
+            1 << 20,
+        )
+        .unwrap();
+        for (found, _) in page.items {
+            assert!(last.as_ref() < Some(&found));
+            last = Some(found);
+            kept += 1;
+        }
+    }
+    assert_eq!(kept, gathered.kept);
 }
 
 #[test]
