@@ -2344,6 +2344,13 @@ pub const MUTATIONS: &[Mutation] = &[
         suite: Suite::Store("thread_ends"),
     },
     Mutation {
+        name: "keys that a disk refuses are written each time",
+        file: "src/store/mvcc/read_keys.rs",
+        find: "spill.read_bytes_max.max(2 * self.failed)",
+        replacement: "spill.read_bytes_max",
+        suite: Suite::Unit("disk_that_refuses_keys"),
+    },
+    Mutation {
         name: "forged blocks are gathered in the order of their file",
         file: "src/lsm/gather.rs",
         find: "last.as_deref() < Some(key.as_slice())",

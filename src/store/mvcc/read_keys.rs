@@ -28,8 +28,8 @@ pub struct ReadKeys {
     /// What they take.
     bytes: u64,
     spilled: Option<Box<SpilledHashes>>,
-    /// The last keys could not be written.
-    fails: bool,
+    /// Bytes of those that could not be written when that was last tried.
+    failed: u64,
 }
 
 /// Hashes of keys in a file, and what was written of them at a time.
@@ -49,11 +49,12 @@ impl ReadKeys {
         }
         self.keys.insert(key.to_vec());
         self.bytes += KEY_BYTES + key.len() as u64;
+        // What has failed is tried again when there is twice as much: each time all of it is hashed.
         if let Some(spill) = spill
-            && self.bytes > spill.read_bytes_max
+            && self.bytes > spill.read_bytes_max.max(2 * self.failed)
             && let Err(error) = self.spill(spill)
-            && !std::mem::replace(&mut self.fails, true)
         {
+            self.failed = self.bytes;
             tracing::warn!(%error, "keys that were read stay in memory, beyond the budget");
         }
     }
@@ -68,7 +69,7 @@ impl ReadKeys {
             })),
         };
         spilled.append(self.keys.iter())?;
-        (self.keys, self.bytes) = Default::default();
+        (self.keys, self.bytes, self.failed) = Default::default();
         Ok(())
     }
 

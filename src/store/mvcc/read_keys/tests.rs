@@ -1,4 +1,7 @@
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::*;
 use crate::Error;
@@ -68,12 +71,38 @@ fn keys_that_cannot_be_written_stay_in_memory() {
         assert!(faults.was_met() && read.bytes > spill.read_bytes_max);
         assert!(has_changed(&read, 0).unwrap() && !has_changed(&read, KEYS).unwrap());
         faults.cure(true);
-        read.note(&key(KEYS), Some(&spill));
-        assert!(read.keys.is_empty());
-        for nth in [0, 1, KEYS - 1, KEYS] {
+        // Tried again once there is twice as much.
+        let all = 3 * KEYS;
+        (KEYS..all).for_each(|nth| read.note(&key(nth), Some(&spill)));
+        assert!(read.spilled.is_some() && read.bytes <= spill.read_bytes_max);
+        for nth in [0, 1, KEYS - 1, KEYS, all - 1] {
             assert!(has_changed(&read, nth).unwrap(), "{nth}");
         }
     }
+}
+
+/// A disk on which no call succeeds that writes, and how many were tried.
+#[derive(Debug, Default)]
+struct Refusing(AtomicU32);
+
+impl Faults for Refusing {
+    fn before(&self, call: Call, _: &Path) -> io::Result<()> {
+        if call != Call::Write {
+            return Ok(());
+        }
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Err(io::Error::from_raw_os_error(libc::EIO))
+    }
+}
+
+#[test]
+fn disk_that_refuses_keys_is_rarely_asked_again() {
+    let faults = Arc::new(Refusing::default());
+    let (_root, spill) = spill(Some(faults.clone()));
+    let read = read(0..20 * KEYS, &spill);
+    assert_eq!(read.keys.len(), 20 * KEYS as usize);
+    let tries = faults.0.load(Ordering::Relaxed);
+    assert!((1..16).contains(&tries), "{tries}");
 }
 
 #[test]
