@@ -40,8 +40,8 @@ enum Serving {
     Nobody,
     Device(Box<DeviceTable>),
     Host(CpuEngine),
-    /// The CPU, while the device has let go of the file.
-    Away(CpuEngine),
+    /// The CPU, while the device has let go of the file. The threads wait for it: there may be none to be had later.
+    Away(CpuEngine, Copiers),
     /// The table could not be recovered, for this reason.
     Lost(String),
 }
@@ -149,7 +149,7 @@ impl Service {
     ) -> Result<T> {
         loop {
             let serving = self.serving.read_recursive();
-            if !matches!(*serving, Serving::Away(_)) {
+            if !matches!(*serving, Serving::Away(..)) {
                 return self.serve_by(serving, table, call);
             }
             drop(serving);
@@ -168,7 +168,7 @@ impl Service {
                 let serve = |_entered| call(Server::Device(device_table));
                 self.enter().and_then(serve)
             }
-            Serving::Host(engine) | Serving::Away(engine) => return call(Server::Host(engine)),
+            Serving::Host(engine) | Serving::Away(engine, _) => return call(Server::Host(engine)),
             Serving::Nobody => return Err(without_table()),
             Serving::Lost(reason) => return Err(lost(reason)),
         };
@@ -327,7 +327,7 @@ impl Service {
         let mut serving = self.serving.write();
         let device_table = match &*serving {
             Serving::Device(device_table) => device_table,
-            Serving::Host(_) | Serving::Away(_) => return Ok(None),
+            Serving::Host(_) | Serving::Away(..) => return Ok(None),
             Serving::Nobody => return Err(without_table()),
             Serving::Lost(reason) => return Err(lost(reason)),
         };
@@ -339,7 +339,8 @@ impl Service {
         }
         let _entered = self.enter();
         table.follow_engine();
-        *serving = Serving::Away(CpuEngine::new(self.options.threads));
+        let copiers = Copiers::clone(&device_table.copiers);
+        *serving = Serving::Away(CpuEngine::new(self.options.threads), copiers);
         table.set_pinned(false);
         Ok(Some(handed_back))
     }
@@ -353,8 +354,12 @@ impl Service {
         let mut serving = self.serving.write();
         // What the CPU has begun.
         table.finish_draining_quietly();
+        let copiers = match &*serving {
+            Serving::Away(_, copiers) => Some(Copiers::clone(copiers)),
+            _ => None,
+        };
         *serving = prepared
-            .and_then(|prepared| self.take_over(table, Some(prepared), None))
+            .and_then(|prepared| self.take_over(table, Some(prepared), copiers))
             .unwrap_or_else(|error| {
                 table.set_pinned(false);
                 self.host_instead(&error)
