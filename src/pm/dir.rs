@@ -356,8 +356,13 @@ impl Dir {
             // Not every file system knows how. A crash between the two steps leaves the other name as
             // that of a creation which was cut short; to remove it is all that is done about it.
             Err(Errno::INVAL | Errno::NOSYS) => {
+                let remove = |name| rustix::fs::unlinkat(root, name, AtFlags::empty());
                 rustix::fs::linkat(root, &from, root, &to, AtFlags::empty())?;
-                Ok(rustix::fs::unlinkat(root, &from, AtFlags::empty())?)
+                let removed = remove(&from);
+                if removed.is_err() {
+                    let _ = remove(&to);
+                }
+                Ok(removed?)
             }
             renamed => Ok(renamed?),
         }

@@ -213,9 +213,11 @@ impl PmFile {
         Ok(())
     }
 
-    /// Takes the file away, if that can be done.
+    /// Takes the file away, if that can be done. Another one that has its name by now stays.
     pub fn discard(&self) {
-        self.entry().discard();
+        if self.entry().leads_to(&self.file).unwrap_or(true) {
+            self.entry().discard();
+        }
     }
 
     /// Makes a file.
