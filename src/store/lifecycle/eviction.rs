@@ -36,6 +36,9 @@ const KEYS_SHARE: u64 = 8;
 const KEY_BYTES_MIN: u64 = 1 << 20;
 const KEY_BYTES_MAX: u64 = 64 << 20;
 
+/// Least of that for a thread, which has room for the longest key.
+const THREAD_KEY_BYTES_MIN: usize = 128 << 10;
+
 /// The part of what records may take that one thread writes into a sorted file at a time, and its bounds in bytes.
 const CHUNK_SHARE: u64 = 16;
 const CHUNK_BYTES_MIN: u64 = 1 << 20;
@@ -433,10 +436,13 @@ impl Eviction<'_> {
         cold: impl Fn(u64) -> bool + Sync,
         wanted: impl Fn(&[u8], EntryMeta) -> bool + Sync,
     ) -> Result<ColdItems> {
-        let threads = self.eviction_threads(bytes);
         let pool = &self.shared.eviction;
         let most = self.budget.limit(self.tiers) / KEYS_SHARE;
-        let room = to_usize(most.clamp(KEY_BYTES_MIN, KEY_BYTES_MAX)) / threads;
+        let most = to_usize(most.clamp(KEY_BYTES_MIN, KEY_BYTES_MAX));
+        let threads = self
+            .eviction_threads(bytes)
+            .min(most / THREAD_KEY_BYTES_MIN);
+        let room = most / threads;
         let mut keys = self.map(threads * room)?;
         let table = &self.tiers.table;
         let buckets = table.bucket_numbers();
