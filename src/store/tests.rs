@@ -159,7 +159,7 @@ fn callbacks_are_called_by_callers_where_no_thread_does() {
         let lacks_server = &store.partitions().shared().lacks_server;
         lacks_server.store(true, std::sync::atomic::Ordering::Relaxed);
     };
-    let wait = Duration::from_secs(20);
+    let wait = Duration::from_secs(600);
     put_async();
     let (done, is_done) = std::sync::mpsc::channel();
     std::thread::spawn(move || {

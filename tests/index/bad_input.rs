@@ -255,8 +255,16 @@ fn file_that_exists_and_one_in_use() {
 fn journal_that_is_a_pipe_or_alone() {
     let (folder, path) = file();
     let journal = folder.path().join("index.journal");
-    let made = std::process::Command::new("mkfifo").arg(&journal).status();
-    assert!(made.unwrap().success());
+    // A process that is forked to run `mkfifo` would hold the locks of other tests until it does.
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        &journal,
+        rustix::fs::FileType::Fifo,
+        mode,
+        0,
+    )
+    .unwrap();
     let names_it = |error: &Error| match error {
         Error::NotAFile { path, .. } | Error::AlreadyExists { path } => *path == journal,
         _ => false,

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use gphash::store::{Store, StoreOptions, WriteBatch};
 use gphash::{Engine, Index, Options, Repair, ReportState, compact, recover};
+use gphash_test_support::Ends;
 use tempfile::TempDir;
 
 type Value = [u64; 64];
@@ -20,7 +21,8 @@ fn options() -> Options {
     let engine = engine.map_or(Engine::Cpu, |name| {
         name.parse().expect("GPHASH_TEST_ENGINE")
     });
-    Options::new().engine(engine)
+    // Tests of what an index at rest does by itself say after which time: else it might take their work from others.
+    Options::new().engine(engine).idle_compaction(None)
 }
 
 /// A directory on a disk, where files are in the domain `Checkpointed`, and one in memory.
@@ -322,7 +324,7 @@ fn wait_for_disk(path: &Path, most: u64) {
     let started = Instant::now();
     while disk(path) > most {
         let took = started.elapsed();
-        assert!(took < Duration::from_secs(60), "{} of {most}", disk(path));
+        assert!(took < Duration::from_secs(600), "{} of {most}", disk(path));
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -332,7 +334,7 @@ fn wait_for_free(index: &Index<u64, Value>, least: u64) {
     let started = Instant::now();
     while index.stats().free_bytes < least {
         let took = started.elapsed();
-        assert!(took < Duration::from_secs(60), "{:?}", index.stats());
+        assert!(took < Duration::from_secs(600), "{:?}", index.stats());
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -476,8 +478,13 @@ fn levels_shrink_beside_batches_that_change_all_keys() {
                     }
                 });
             }
-            index.compact(&|_| {}).unwrap();
-            ends.store(true, Ordering::Relaxed);
+            let _ends = Ends(&ends);
+            let started = Instant::now();
+            let is_large = || index.stats().slots >= before / 4;
+            // It gives up where one of the others has lost its core amid a batch.
+            while is_large() && started.elapsed() < Duration::from_secs(300) {
+                index.compact(&|_| {}).unwrap();
+            }
         });
         assert!(index.stats().slots < before / 4, "{:?}", index.stats());
         assert_eq!(index.iter().count(), few.len());

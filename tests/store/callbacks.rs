@@ -5,27 +5,13 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak, mpsc};
-use std::time::Duration;
 
 use gphash::pm::{Call, Faults};
 use gphash::store::{Durability, MergeOperator, Request, Response, Store, StoreOptions, WhenFull};
 use gphash::{Error, Result};
-use gphash_test_support::block_on;
+use gphash_test_support::{block_on, must_end};
 
 use super::disk::folders;
-
-/// Runs a test that may hang; ends it then.
-fn within_a_minute(test: impl FnOnce() + Send + 'static) {
-    let (done, ended) = mpsc::channel();
-    let thread = std::thread::spawn(move || {
-        test();
-        let _ = done.send(());
-    });
-    match ended.recv_timeout(Duration::from_secs(60)) {
-        Err(mpsc::RecvTimeoutError::Timeout) => panic!("it hangs"),
-        _ => thread.join().unwrap(),
-    }
-}
 
 fn in_memory() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").unwrap()
@@ -33,7 +19,7 @@ fn in_memory() -> tempfile::TempDir {
 
 #[test]
 fn callback_that_panics_harms_nobody() {
-    within_a_minute(|| {
+    must_end(|| {
         let folder = in_memory();
         let store = Store::open(folder.path(), &StoreOptions::new()).unwrap();
         let answered = Arc::new(AtomicU64::new(0));
@@ -67,7 +53,7 @@ fn chain(store: &Arc<Store>, nth: u64, done: &mpsc::Sender<u64>) {
 
 #[test]
 fn callbacks_put_more_while_the_queue_is_full() {
-    within_a_minute(|| {
+    must_end(|| {
         let folder = in_memory();
         let options = StoreOptions::new().durability(Durability::None);
         let store = Arc::new(Store::open(folder.path(), &options).unwrap());
@@ -86,7 +72,7 @@ fn callbacks_put_more_while_the_queue_is_full() {
 
 #[test]
 fn callbacks_call_every_verb() {
-    within_a_minute(|| {
+    must_end(|| {
         for folder in folders() {
             let options = StoreOptions::new()
                 .partitions(1)
@@ -141,7 +127,7 @@ fn open_again(path: &Path) -> Store {
 
 #[test]
 fn callback_that_closes_the_store_gets_an_error() {
-    within_a_minute(|| {
+    must_end(|| {
         for by_drop in [false, true] {
             let folder = in_memory();
             let store = Store::open(folder.path(), &StoreOptions::new()).unwrap();
@@ -214,7 +200,7 @@ impl MergeOperator for Calls {
 
 #[test]
 fn merge_operator_reads_the_store_and_changes_none() {
-    within_a_minute(|| {
+    must_end(|| {
         let folder = in_memory();
         let operator = Arc::new(Calls::default());
         let options = StoreOptions::new().merge_operator(operator.clone());
@@ -241,7 +227,7 @@ fn merge_operator_reads_the_store_and_changes_none() {
 
 #[test]
 fn reader_of_a_value_may_change_the_store_and_panic() {
-    within_a_minute(|| {
+    must_end(|| {
         let folder = in_memory();
         let store = Store::open(folder.path(), &StoreOptions::new()).unwrap();
         store.put("key", "old").unwrap();
@@ -277,7 +263,7 @@ impl Faults for Panics {
 
 #[test]
 fn panic_of_a_change_breaks_the_store_and_loses_nothing() {
-    within_a_minute(|| {
+    must_end(|| {
         for folder in folders() {
             let path = folder.path().join("store");
             let faults = Arc::new(Panics::default());
@@ -315,7 +301,7 @@ fn panic_of_a_change_breaks_the_store_and_loses_nothing() {
 
 #[test]
 fn futures_of_each_verb_end_and_are_executed_when_dropped() {
-    within_a_minute(|| {
+    must_end(|| {
         for folder in folders() {
             let options = crate::partitioned().merge_operator(super::append());
             let store = Store::open(folder.path().join("store"), &options).unwrap();
@@ -360,7 +346,7 @@ fn futures_of_each_verb_end_and_are_executed_when_dropped() {
 
 #[test]
 fn full_queue_refuses_who_may_not_wait() {
-    within_a_minute(|| {
+    must_end(|| {
         let folder = tempfile::tempdir().unwrap();
         let options = StoreOptions::new()
             .partitions(1)
@@ -371,15 +357,15 @@ fn full_queue_refuses_who_may_not_wait() {
         let store = Arc::new(store);
         let called = Arc::clone(&store);
         let (told, in_callback) = mpsc::channel();
+        let (begins, begun) = mpsc::channel();
         store.put_async("first", "", move |_| {
+            begins.send(()).unwrap();
             released.recv().unwrap();
             called.put_async("of a callback", "", move |result| {
                 told.send(result).unwrap()
             });
         });
-        while store.get(b"first").unwrap().is_none() {
-            std::thread::yield_now();
-        }
+        begun.recv().unwrap();
         let mut accepted = Vec::new();
         let refused = loop {
             assert!(accepted.len() < 100, "nothing is refused");

@@ -50,10 +50,10 @@ pub fn files(path: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     paths(path).into_iter().map(with_contents).collect()
 }
 
-/// Copies what the death of the process would leave of a store's directory. Sorted files may be written anew and a
-/// checkpoint taken meanwhile, after which it copies again; log and index should not be written.
+/// Copies what the death of the process would leave of a store's directory. Sorted files may be written anew, a
+/// checkpoint be taken and items leave the index meanwhile, after which it copies again; the log should not be written.
 pub fn copy(from: &Path, to: &Path) {
-    let names = ["MANIFEST", "MANIFEST.2", "index.gph.journal"];
+    let names = ["MANIFEST", "MANIFEST.2", "index.gph", "index.gph.journal"];
     let replaced = || {
         let dirs = fs::read_dir(from).into_iter().flatten().flatten();
         let dirs = dirs.map(|entry| entry.path()).filter(|path| path.is_dir());

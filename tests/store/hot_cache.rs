@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use gphash::Error;
 use gphash::store::{
@@ -53,6 +53,19 @@ fn warm_up(store: &Store, keys: &[&[u8]]) {
         }
         thread::sleep(Duration::from_millis(1));
     }
+}
+
+/// So many rounds, and then more until enough has been seen, or for five minutes: on a busy machine models come late.
+fn rounds(least: usize, has_seen_enough: impl Fn() -> bool) -> impl Iterator<Item = usize> {
+    let mut ends = None;
+    (0..).take_while(move |round| {
+        if *round < least {
+            return true;
+        }
+        thread::sleep(Duration::from_millis(1));
+        let ends = *ends.get_or_insert_with(|| Instant::now() + Duration::from_secs(300));
+        !has_seen_enough() && Instant::now() < ends
+    })
 }
 
 /// Any request of one key, by the verb for it or in a batch, a transaction or a write batch.
@@ -130,13 +143,16 @@ fn hot_cache_answers_as_a_map() {
         };
         let mut store = Store::open(&path, &options).unwrap();
         let mut model = fill(&store, 1000);
-        for step in 0..3000 {
-            change(&store, &mut model, &mut rng);
+        let read = |store: &Store, model: &Model, rng: &mut SmallRng| {
             for _ in 0..rng.random_range(0..20) {
                 let key = vec![b'k'; rng.random_range(0..30)];
                 let found = store.get(&key).unwrap();
                 assert!(found.as_ref() == model.get(&key), "of {} bytes", key.len());
             }
+        };
+        for step in 0..3000 {
+            change(&store, &mut model, &mut rng);
+            read(&store, &model, &mut rng);
             match rng.random_range(0..200) {
                 0 => store.checkpoint().unwrap(),
                 1 => assert!(contents(&store) == model),
@@ -146,6 +162,13 @@ fn hot_cache_answers_as_a_map() {
                 drop(store);
                 store = Store::open(&path, &options).unwrap();
             }
+        }
+        let has_seen_enough = || {
+            let stats = store.stats().hot_cache;
+            stats.swaps > 10 && stats.hits + stats.misses > 0
+        };
+        for _ in rounds(0, has_seen_enough) {
+            read(&store, &model, &mut rng);
         }
         let stats = store.stats().hot_cache;
         println!("{partitions} partitions: {stats:?}");
@@ -261,7 +284,11 @@ fn hot_cache_is_linearizable_during_swaps_and_checkpoints() {
                 .map(|writer: usize| {
                     scope.spawn(move || {
                         let mut rng = SmallRng::seed_from_u64(seed + writer as u64);
-                        for _ in 0..4000 {
+                        let has_seen_enough = || {
+                            let stats = store.stats().hot_cache;
+                            stats.swaps > 10 && stats.hits > 10
+                        };
+                        for _ in rounds(4000, has_seen_enough) {
                             let first = rng.random_range(0..KEYS / 2);
                             let second = (first + rng.random_range(1..KEYS / 2)) % (KEYS / 2);
                             let nths = [first, second].map(|nth| 2 * nth + writer);
@@ -388,7 +415,7 @@ fn hot_set_larger_than_the_cache() {
     for key in &keys {
         store.put(key, key.repeat(10)).unwrap();
     }
-    for _ in 0..30 {
+    for _ in rounds(30, || store.stats().hot_cache.swaps > 0) {
         for key in &keys {
             assert_eq!(store.get(key).unwrap(), Some(key.repeat(10)));
         }

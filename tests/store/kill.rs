@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use gphash::store::{Durability, Repair, Store, StoreOptions, WriteBatch, recover};
+use gphash_test_support::process::{self, wait_for_file};
 use gphash_test_support::setting;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -31,8 +32,19 @@ const TEST: &str = "kill::child_writes_until_it_is_killed";
 /// Each byte of it is a batch that was answered.
 const ANSWERED: &str = "answered";
 
+/// Files that say that the child is about to open the store, and that it has.
+const OPENS: &str = "opens";
+const AT_WORK: &str = "at work";
+
+/// How long the child may open the store or work at most before it is killed.
+const LONGEST_OPENING: Duration = Duration::from_millis(30);
+const LONGEST_WORK: Duration = Duration::from_millis(270);
+
+/// The same for work, once others have not got far enough in less.
+const LONGEST_WORK_MAX: Duration = Duration::from_secs(10);
+
 /// After that long the parent is not there any more.
-const LIFE: Duration = Duration::from_secs(60);
+const LIFE: Duration = Duration::from_secs(300);
 
 /// Rounds by default.
 const ROUNDS: u64 = 10;
@@ -82,9 +94,11 @@ fn child_writes_until_it_is_killed() {
     let Some(folder) = std::env::var_os(CHILD).map(PathBuf::from) else {
         return;
     };
+    File::create(folder.join(OPENS)).unwrap();
     let store = Store::open(folder.join("store"), &options()).unwrap();
     let path = folder.join(ANSWERED);
     let mut answered = File::options().append(true).open(&path).unwrap();
+    File::create(folder.join(AT_WORK)).unwrap();
     let started = Instant::now();
     for number in fs::metadata(&path).unwrap().len().. {
         assert!(started.elapsed() < LIFE, "nobody killed the child");
@@ -105,6 +119,19 @@ fn sorted_files(path: &Path) -> BTreeSet<PathBuf> {
     let all = super::disk::paths(path).into_iter();
     all.filter(|file| file.starts_with(path.join("sst")))
         .collect()
+}
+
+/// Runs the child and kills it a time after it has made a file.
+fn kill_writer(folder: &Path, sign: &str, after: Duration) {
+    for sign in [OPENS, AT_WORK] {
+        let _ = fs::remove_file(folder.join(sign));
+    }
+    let mut command = child(folder);
+    let command = command.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    wait_for_file(&mut child, &folder.join(sign));
+    std::thread::sleep(after);
+    process::kill(&mut child);
 }
 
 /// Runs a command and kills it after a time; says whether it was still there.
@@ -154,6 +181,8 @@ fn nothing_is_lost_to_kills(folder: &tempfile::TempDir) {
     let path = folder.path().join("store");
     let mut model = Model::new();
     let (mut batches, mut spilled, mut amid_files) = (0, 0, 0);
+    let mut longest = LONGEST_WORK;
+    let mut known = BTreeSet::new();
     for round in 0.. {
         if round >= rounds() && amid_files > 0 {
             break;
@@ -162,12 +191,18 @@ fn nothing_is_lost_to_kills(folder: &tempfile::TempDir) {
             round < rounds() + ROUNDS_MAX,
             "no kill fell amid an eviction or a compaction"
         );
-        let after = Duration::from_millis(rng.random_range(30..300));
-        assert!(
-            kill(&mut child(folder.path()), after),
-            "round {round}: the child has ended"
-        );
+        // Now and then while it opens the store, which may mean amid its recovery.
+        let at_work = rng.random_range(0..4) != 0;
+        let (sign, most) = match at_work {
+            true => (AT_WORK, longest),
+            false => (OPENS, LONGEST_OPENING),
+        };
+        kill_writer(folder.path(), sign, most.mul_f64(rng.random()));
         let count = fs::metadata(&answered).unwrap().len();
+        if at_work && (count == batches || sorted_files(&path).is_subset(&known)) {
+            // On a slow disk it takes longer until items leave the tables.
+            longest = (2 * longest).min(LONGEST_WORK_MAX);
+        }
         for batch in batches..count {
             apply(&mut model, batch);
         }
@@ -208,10 +243,11 @@ fn nothing_is_lost_to_kills(folder: &tempfile::TempDir) {
             .map(|level| level.entries)
             .sum();
         store.close().unwrap();
+        known = sorted_files(&path);
     }
     println!(
         "{batches} batches, {spilled} entries in sorted files at the end, {amid_files} kills amid \
-         their writing"
+         their writing, at most {longest:?} of work"
     );
     assert!(batches > 0);
 }

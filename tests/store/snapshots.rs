@@ -157,7 +157,7 @@ fn many_keys_of_a_snapshot_are_read_by_several_threads() {
         let keys: Vec<_> = (0..MANY + 1).map(key).collect();
         send.send(snapshot.multi_get(&keys)).unwrap();
     });
-    let values = read.recv_timeout(Duration::from_secs(60));
+    let values = read.recv_timeout(Duration::from_secs(600));
     let values = values.expect("it ends").unwrap();
     for (nth, value) in (0..).zip(values) {
         assert_eq!(value, (nth < MANY).then(|| key(nth).to_vec()));
@@ -255,7 +255,7 @@ fn callback_that_drops_the_last_owner_does_not_hang() {
     });
     drop(store);
     go.send(()).unwrap();
-    end.recv_timeout(Duration::from_secs(60)).expect("it ends");
+    end.recv_timeout(Duration::from_secs(600)).expect("it ends");
     let open = || Store::open(folder.path(), &crate::partitioned());
     let store = (0..600).find_map(|_| match open() {
         Err(Error::InUse { .. }) => {

@@ -8,8 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use gphash::pm::{Call, Faults};
+use gphash::store::LevelStats;
 use gphash::store::{Durability, Store, StoreOptions, WriteBatch};
 use gphash::{Error, ReportState};
+use gphash_test_support::wait_for;
 use rand::rngs::SmallRng;
 use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{RngExt, SeedableRng};
@@ -31,15 +33,6 @@ fn options() -> StoreOptions {
 
 fn key(number: u32) -> Vec<u8> {
     format!("key {:08}", number.wrapping_mul(0x9E37_79B9)).into_bytes()
-}
-
-/// Waits until something holds; it must, in the end.
-fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
-    let started = Instant::now();
-    while !holds() {
-        assert!(started.elapsed() < Duration::from_secs(60), "{what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
 }
 
 /// A store of ten times as many bytes as its budget.
@@ -64,16 +57,25 @@ fn ranges_have_the_files_that_they_read_compacted() {
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();
     let store = Store::open(folder.path().join("store"), &options()).unwrap();
     let mut model = fill(&store, &mut rng);
-    let newest = || store.stats().spill.levels[0].files;
     // A few runs that nothing else has compacted, and that are worth it.
-    let is_worth_it = || {
+    let files_if_worth_it = || {
         let levels = store.stats().spill.levels;
-        16 * levels[0].bytes > levels.get(1).map_or(0, |level| level.bytes)
+        let bytes = |level| {
+            levels
+                .get(level)
+                .map_or(0, |level: &LevelStats| level.bytes)
+        };
+        (16 * bytes(0) > bytes(1)).then(|| levels[0].files)
     };
     let mut next = 20_000;
-    let mut resting = 0;
-    while resting < 10 {
-        if !is_worth_it() {
+    let (started, mut resting) = (Instant::now(), 0);
+    let before = loop {
+        assert!(started.elapsed() < Duration::from_secs(600), "no rest");
+        let files = files_if_worth_it();
+        if let Some(files) = files.filter(|_| resting >= 10) {
+            break files;
+        }
+        if files.is_none() {
             let mut batch = WriteBatch::new();
             for number in next..next + 500 {
                 batch.put(key(number), b"new");
@@ -85,8 +87,7 @@ fn ranges_have_the_files_that_they_read_compacted() {
         }
         std::thread::sleep(Duration::from_millis(10));
         resting += 1;
-    }
-    let before = newest();
+    };
     wait_for("level 0 is compacted", || {
         for _ in 0..500 {
             // A file of level 0 that has few keys has some of those that came last.
@@ -95,7 +96,8 @@ fn ranges_have_the_files_that_they_read_compacted() {
             let (key, value) = found.unwrap();
             assert!(key >= from && model[&key] == value);
         }
-        newest() < before
+        let levels = store.stats().spill.levels;
+        levels.first().is_none_or(|level| level.files < before)
     });
     assert!(contents(&store) == model, "other items");
 }
@@ -107,8 +109,7 @@ fn eviction_keeps_every_item_readable() {
         let path = folder.path().join("store");
         let store = Store::open(&path, &options()).unwrap();
         let mut model = fill(&store, &mut rng);
-        let stats = store.stats();
-        assert!(stats.items_evicted > 10_000, "{stats:?}");
+        wait_for("items leave", || store.stats().items_evicted > 10_000);
         wait_for("the table comes down to its budget", || {
             let stats = store.stats();
             stats.record_bytes + stats.level_bytes <= BUDGET

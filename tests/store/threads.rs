@@ -383,7 +383,7 @@ fn tasks_of_a_thread_pool_may_call_the_store() {
         });
         ended.send(()).unwrap();
     });
-    end.recv_timeout(Duration::from_secs(120))
+    end.recv_timeout(Duration::from_secs(1800))
         .expect("tasks wait for each other");
     assert_eq!(store.stats().keys, 64_000);
 }
@@ -404,7 +404,7 @@ fn threads_of_the_global_pool_may_put_long_values() {
         ended.send(tasks).unwrap();
     });
     let tasks = end
-        .recv_timeout(Duration::from_secs(120))
+        .recv_timeout(Duration::from_secs(1800))
         .expect("tasks wait for each other");
     assert_eq!(store.stats().keys, u64::from(tasks));
 }
@@ -447,7 +447,7 @@ fn threads_of_a_parallel_loop_change_single_keys() {
                 });
             ended.send(()).unwrap();
         });
-        end.recv_timeout(Duration::from_secs(300))
+        end.recv_timeout(Duration::from_secs(1800))
             .expect("turns wait for each other");
         // One in a hundred takes a checkpoint, and one in five deletes what it has put.
         assert_eq!(store.iter().count(), 3_000 - 30 - 600);

@@ -5,7 +5,9 @@ pub mod compiler;
 mod ends;
 pub mod process;
 mod setting;
+mod wait;
 
 pub use block_on::block_on;
 pub use ends::Ends;
 pub use setting::setting;
+pub use wait::{must_end, wait_for};

@@ -135,7 +135,7 @@ fn registers_during_swaps(buckets: u64, bins: u32) {
                     let has_seen_enough = || {
                         let (hits, swaps) =
                             (hits.load(Ordering::Relaxed), store.cache.stats().swaps);
-                        hits > 100 && swaps > 10 || began.elapsed() > Duration::from_secs(60)
+                        hits > 100 && swaps > 10 || began.elapsed() > Duration::from_secs(600)
                     };
                     for nth in 0.. {
                         if nth >= 60_000 && nth % 1000 == 0 && has_seen_enough() {

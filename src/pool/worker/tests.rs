@@ -21,7 +21,7 @@ fn worker_misses_no_call_and_ends_when_it_rests() {
     }
     let start = Instant::now();
     while is_there() {
-        assert!(start.elapsed() < 20 * REST, "it does not end");
+        assert!(start.elapsed() < 600 * REST, "it does not end");
         thread::sleep(REST / 10);
     }
     calls.store(5000, Ordering::SeqCst);
@@ -67,7 +67,7 @@ fn worker_hears_of_a_later_call_within_a_second() {
     let wait_for = |least| {
         let start = Instant::now();
         while rounds.load(Ordering::SeqCst) < least {
-            assert!(start.elapsed() < 20 * REST, "nobody has heard of it");
+            assert!(start.elapsed() < 600 * REST, "nobody has heard of it");
             thread::sleep(REST / 100);
         }
     };

@@ -38,7 +38,7 @@ const KEYS: u64 = 4096;
 const PHASE: (usize, u64) = (8, 64);
 
 /// After that long the parent is not there any more.
-const LIFE: Duration = Duration::from_secs(30);
+const LIFE: Duration = Duration::from_secs(300);
 
 #[test]
 fn child_works_until_it_is_killed() {

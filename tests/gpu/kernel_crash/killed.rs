@@ -113,7 +113,7 @@ fn child_executes_one_batch() {
 }
 
 /// How long parent and child wait for each other.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// What the kills have met.
 #[derive(Debug, Default)]

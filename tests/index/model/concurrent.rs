@@ -203,7 +203,7 @@ fn tasks_of_a_thread_pool_may_call_the_index() {
         ended.send(tasks).unwrap();
     });
     let tasks = end
-        .recv_timeout(Duration::from_secs(120))
+        .recv_timeout(Duration::from_secs(600))
         .expect("tasks wait for each other");
     assert_eq!(index.len(), tasks * KEYS);
 }

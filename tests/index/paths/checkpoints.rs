@@ -116,6 +116,7 @@ fn kill(task: &str, look: impl Fn(&Path)) {
 
 #[test]
 fn checkpoint_is_whole_by_the_path_of_the_file() {
+    let _guard = crate::beside_no_fork();
     for task in ["plain", "chdir", "symlink"] {
         kill(task, |folder| {
             let found = version(&folder.join(HOME).join(FILE)).unwrap();
@@ -131,6 +132,7 @@ fn checkpoint_is_whole_by_the_path_of_the_file() {
 
 #[test]
 fn checkpoint_is_whole_in_a_renamed_dir() {
+    let _guard = crate::beside_no_fork();
     kill("renamed folder", |folder| {
         let found = version(&folder.join("moved").join(FILE)).unwrap();
         assert!(found == 1 || found == 2, "{found}");
@@ -160,6 +162,7 @@ fn check_names(wrong: &Path, right: &Path, mend: impl Fn()) -> bool {
 
 #[test]
 fn file_that_is_renamed_is_refused_without_its_journal() {
+    let _guard = crate::beside_no_fork();
     let refused = std::cell::Cell::new(0);
     kill("renamed file", |folder| {
         let file = folder.join(HOME).join("renamed");
@@ -172,6 +175,7 @@ fn file_that_is_renamed_is_refused_without_its_journal() {
 
 #[test]
 fn hard_link_is_refused_without_the_journal_of_the_other() {
+    let _guard = crate::beside_no_fork();
     let refused = std::cell::Cell::new(0);
     kill("hard link", |folder| {
         let link = folder.join(OTHER).join("link");

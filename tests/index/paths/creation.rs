@@ -37,6 +37,7 @@ pub fn create(folder: &Path, dying: Arc<Dying>) {
 
 #[test]
 fn creation_that_is_interrupted_is_restarted() {
+    let _guard = crate::beside_no_fork();
     for folder in folders() {
         let path = folder.path().join(FILE);
         let options = options(domain_of(folder.path()));
@@ -77,6 +78,7 @@ fn creation_that_is_interrupted_is_restarted() {
 
 #[test]
 fn creation_in_progress_is_not_taken_over() {
+    let _guard = crate::beside_no_fork();
     let folder = TempDir::new().unwrap();
     let path = folder.path().join(FILE);
     // As another process has it while it makes the file.
@@ -94,6 +96,7 @@ fn creation_in_progress_is_not_taken_over() {
 
 #[test]
 fn threads_open_or_create_one_file_at_once() {
+    let _guard = crate::beside_no_fork();
     const THREADS: usize = 4;
     for folder in folders() {
         for round in 0..30 {

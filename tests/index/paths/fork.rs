@@ -6,7 +6,7 @@ use gphash::store::{Columns, Request, Store, StoreOptions, WriteBatch};
 use gphash::{Domain, Error};
 use tempfile::TempDir;
 
-use crate::{Table, options, value};
+use crate::{Table, alone, options, value};
 
 /// Calls `child` in a forked process, and gives what it answers, unless it panicked.
 fn in_a_child(child: impl FnOnce() -> u8) -> Option<u8> {
@@ -30,6 +30,7 @@ fn in_a_child(child: impl FnOnce() -> u8) -> Option<u8> {
 
 #[test]
 fn fork_that_drops_an_index_leaves_it_to_the_parent() {
+    let _alone = alone();
     for (domain, place) in [(Domain::Shared, "/dev/shm"), (Domain::Checkpointed, "/tmp")] {
         let folder = TempDir::new_in(place).unwrap();
         let path = folder.path().join("table");
@@ -64,6 +65,7 @@ fn fork_that_drops_an_index_leaves_it_to_the_parent() {
 
 #[test]
 fn fork_that_drops_a_store_leaves_it_to_the_parent() {
+    let _alone = alone();
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("store");
     let options = StoreOptions::new();
@@ -93,6 +95,7 @@ fn is_forked<T>(answer: gphash::Result<T>) -> bool {
 
 #[test]
 fn verbs_of_an_index_are_refused_in_a_child() {
+    let _alone = alone();
     let folder = TempDir::new_in("/dev/shm").unwrap();
     let path = folder.path().join("table");
     let options = options(Domain::Shared);
@@ -133,6 +136,7 @@ fn verbs_of_an_index_are_refused_in_a_child() {
 
 #[test]
 fn verbs_of_a_store_are_refused_in_a_child() {
+    let _alone = alone();
     let folder = TempDir::new_in("/dev/shm").unwrap();
     for partitions in [1, 3] {
         let path = folder.path().join(partitions.to_string());

@@ -10,7 +10,22 @@ mod fork;
 mod open_files;
 mod stores;
 
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
 use gphash::{Domain, Engine, Index, Options};
+
+/// A forked child holds, until it ends, the lock of any file that another test has open.
+static FORKS: RwLock<()> = RwLock::new(());
+
+/// Lets no test fork.
+fn beside_no_fork() -> RwLockReadGuard<'static, ()> {
+    FORKS.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Lets the caller fork.
+fn alone() -> RwLockWriteGuard<'static, ()> {
+    FORKS.write().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Large enough that a mixture is seen.
 type Value = [u64; 16];

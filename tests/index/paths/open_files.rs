@@ -28,6 +28,7 @@ fn descriptors() -> usize {
 
 #[test]
 fn indexes_open_by_the_thousand_in_a_process() {
+    let _guard = crate::beside_no_fork();
     let allowed = allow_files();
     if allowed < 4 * FILES {
         println!("skipped: {allowed} files may be open");

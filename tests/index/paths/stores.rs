@@ -49,6 +49,7 @@ fn check(path: &Path, byte: u8) {
 
 #[test]
 fn threads_open_one_store_at_once() {
+    let _guard = crate::beside_no_fork();
     const THREADS: u8 = 4;
     let folder = TempDir::new().unwrap();
     for round in 0..10 {
@@ -80,6 +81,7 @@ fn threads_open_one_store_at_once() {
 
 #[test]
 fn store_keeps_to_its_dir() {
+    let _guard = crate::beside_no_fork();
     let folder = TempDir::new().unwrap();
     for name in ["one", "two"] {
         std::fs::create_dir(folder.path().join(name)).unwrap();

@@ -26,9 +26,11 @@ const THREADS: u64 = 4;
 /// Keys that they use, of which two equal slot states.
 const KEYS: [u64; 6] = [0, u64::MAX, 1, 2, 3, 4];
 
-/// Batches of each of them in one history, and how many more until the table has shrunk.
+/// Batches of each of them in one history, and how many more until the table has shrunk. Between those is a pause, since
+/// a slow disk may hold up what makes it shrink.
 const BATCHES: usize = 3000;
 const BATCHES_MAX: usize = 3 * BATCHES;
+const PAUSE: Duration = Duration::from_millis(2);
 
 /// Most operations of a batch.
 const BATCH: usize = 6;
@@ -159,8 +161,11 @@ fn run(options: &Options, seed: u64) -> (History, usize) {
                     let mut own = History::default();
                     let mut next_version = number << 48;
                     for nth in 0..BATCHES_MAX {
-                        if nth >= BATCHES && shrinks.load(Ordering::Relaxed) > 0 {
-                            break;
+                        if nth >= BATCHES {
+                            if shrinks.load(Ordering::Relaxed) > 0 {
+                                break;
+                            }
+                            thread::sleep(PAUSE);
                         }
                         batch(index, clock, &mut rng, &mut next_version, &mut own);
                     }

@@ -1,10 +1,8 @@
 //! The GPU and the CPU serve columns in turn, while others change what they read.
 
-use std::sync::atomic::AtomicU64;
-use std::time::Duration;
-
 use parking_lot::Mutex;
 use rand::RngExt;
+use std::sync::atomic::AtomicU64;
 
 use super::*;
 
@@ -181,8 +179,12 @@ fn keys_are_linearizable_while_sides_change() {
                         // The GPU may find no moment at which nothing is on its way.
                         let has_helped = || store.stats().gpu_located > 0;
                         let wants_more = |round| round < 400 || round < 40_000 && !has_helped();
-                        for _ in (0..).take_while(|round| wants_more(*round)) {
+                        for round in (0..).take_while(|round| wants_more(*round)) {
                             read(store, registers, keys, &[7, reader, 7, 7, 7], &mut rng);
+                            if round >= 400 {
+                                // So that there are minutes for it.
+                                thread::sleep(Duration::from_millis(5));
+                            }
                         }
                     })
                 })
