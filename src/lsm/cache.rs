@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use crossbeam_queue::SegQueue;
@@ -28,6 +28,14 @@ const CACHED_BLOCK_BYTES_MAX: u64 = 256 << 10;
 
 /// What a block takes beside its bytes.
 const ENTRY_OVERHEAD_BYTES: usize = 128;
+
+/// What a file system or a kernel answers that does not know reads that do not wait.
+const NOT_KNOWN: [Option<i32>; 4] = [
+    Some(libc::EOPNOTSUPP),
+    Some(libc::ENOSYS),
+    Some(libc::EINVAL),
+    Some(libc::EPERM),
+];
 
 /// The open files of all caches of the process.
 static ALL_HANDLES: Mutex<Vec<Weak<Handles>>> = Mutex::new(Vec::new());
@@ -69,6 +77,10 @@ pub struct FileCache {
     files: Arc<Handles>,
     /// Closes the files.
     rest: Worker,
+    /// Whether reads of the files may wait for a disk; unknown until one is opened.
+    are_on_disk: OnceLock<bool>,
+    /// Their file system does not know reads that do not wait.
+    has_no_try: AtomicBool,
     blocks: Cache<BlockAddr, Arc<Block>, Bytes>,
     /// Value files that somebody holds.
     values: Mutex<HashMap<u64, Weak<ValueFile>>>,
@@ -125,6 +137,8 @@ impl FileCache {
             dir,
             files,
             rest: Worker::new("gphash-rest"),
+            are_on_disk: OnceLock::new(),
+            has_no_try: AtomicBool::new(false),
             blocks: Cache::with_weighter(blocks.max(1), bytes, Bytes),
             values: Mutex::new(HashMap::new()),
             dropped: SegQueue::new(),
@@ -162,8 +176,18 @@ impl FileCache {
     fn opened(&self, kind: FileKind, number: u64) -> Result<Arc<PmFile>> {
         self.files.open.get_or_insert_with(&(kind, number), || {
             let file = self.dir.open_file(&kind.name(number), false)?;
+            // Tests of faults have all calls made.
+            let waits = || !file.is_in_memory() || file.has_faults();
+            self.are_on_disk.get_or_init(waits);
             Ok(Arc::new(file))
         })
+    }
+
+    /// Whether reads of the files may wait for a disk.
+    pub fn are_on_disk(&self) -> bool {
+        self.are_on_disk
+            .get()
+            .is_none_or(|are_on_disk| *are_on_disk)
     }
 
     /// Value file `number`, which all who refer to it share.
@@ -205,6 +229,29 @@ impl FileCache {
             }
             _ => read(),
         }
+    }
+
+    /// Whether a block is in memory.
+    pub fn has_block(&self, number: u64, nth: usize) -> bool {
+        u32::try_from(nth).is_ok_and(|nth| self.blocks.contains_key(&(number, nth)))
+    }
+
+    /// So many bytes of a file if the operating system has them in memory; else has the disk begin to read them.
+    pub fn try_read(&self, file: &PmFile, at: u64, len: usize) -> Option<Vec<u8>> {
+        if !self.has_no_try.load(Ordering::Relaxed) {
+            let mut bytes = vec![0; len];
+            match file.try_read(&mut bytes, at) {
+                Ok(true) => return Some(bytes),
+                Ok(false) => {}
+                Err(error) if NOT_KNOWN.contains(&error.raw_os_error()) => {
+                    self.has_no_try.store(true, Ordering::Relaxed);
+                }
+                // It is met again when the bytes are waited for.
+                Err(_) => {}
+            }
+        }
+        file.prefetch(at, len as u64);
+        None
     }
 
     /// Notes that a file is to be removed once nobody holds it.

@@ -28,6 +28,16 @@ impl Direction {
         }
     }
 
+    /// Whether a key comes before what a range begins with.
+    #[inline]
+    fn is_before(self, key: &[u8], from: Bound<&[u8]>) -> bool {
+        match from {
+            Bound::Unbounded => false,
+            Bound::Included(from) => self.order(key, from).is_lt(),
+            Bound::Excluded(from) => self.order(key, from).is_le(),
+        }
+    }
+
     /// The first of so many.
     fn first(self, len: usize) -> usize {
         match self {
@@ -47,14 +57,14 @@ impl Direction {
 }
 
 /// How data blocks are had.
-pub type Fetch = fn(&Sst, usize) -> Result<Arc<Block>>;
+pub type Fetch<'f> = &'f dyn Fn(&Sst, usize) -> Result<Arc<Block>>;
 
 /// See the [module](self).
 pub struct Cursor<'r> {
     /// Files in the order of their keys, which no two share.
     run: &'r [Arc<Sst>],
     direction: Direction,
-    fetch: Fetch,
+    fetch: Fetch<'r>,
     /// The file and the block in which the cursor is.
     file: usize,
     block: usize,
@@ -81,8 +91,48 @@ impl<'r> Cursor<'r> {
         run: &'r [Arc<Sst>],
         from: Bound<&[u8]>,
         direction: Direction,
-        fetch: Fetch,
+        fetch: Fetch<'r>,
     ) -> Result<Self> {
+        let (mut cursor, is_inside) = Self::before(run, from, direction, fetch);
+        if is_inside {
+            cursor.seek_in_block(from)?;
+        }
+        Ok(cursor)
+    }
+
+    /// As [`seek`](Self::seek) in each of several runs. A disk reads the blocks of all of them side by side.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn seek_each(
+        runs: impl Iterator<Item = &'r [Arc<Sst>]>,
+        from: Bound<&[u8]>,
+        direction: Direction,
+        fetch: Fetch<'r>,
+    ) -> Result<Vec<Self>> {
+        let before = |run| Self::before(run, from, direction, fetch);
+        let mut cursors: Vec<(Self, bool)> = runs.map(before).collect();
+        let inside = || cursors.iter().filter(|(_, is_inside)| *is_inside);
+        if inside().nth(1).is_some() {
+            for (cursor, _) in inside() {
+                cursor.run[cursor.file].prefetch_block(cursor.block)?;
+            }
+        }
+        for (cursor, is_inside) in &mut cursors {
+            if *is_inside {
+                cursor.seek_in_block(from)?;
+            }
+        }
+        Ok(cursors.into_iter().map(|(cursor, _)| cursor).collect())
+    }
+
+    /// Before the block of that entry, and whether the entry may be within it.
+    fn before(
+        run: &'r [Arc<Sst>],
+        from: Bound<&[u8]>,
+        direction: Direction,
+        fetch: Fetch<'r>,
+    ) -> (Self, bool) {
         let mut cursor = Self {
             run,
             direction,
@@ -91,11 +141,7 @@ impl<'r> Cursor<'r> {
             block: 0,
             position: Position::End,
         };
-        let is_before = |key: &[u8]| match from {
-            Bound::Unbounded => false,
-            Bound::Included(from) => direction.order(key, from).is_lt(),
-            Bound::Excluded(from) => direction.order(key, from).is_le(),
-        };
+        let is_before = |key: &[u8]| direction.is_before(key, from);
         let file = match direction {
             Direction::Forward => {
                 Some(run.partition_point(|sst| is_before(&sst.properties().largest)))
@@ -105,7 +151,7 @@ impl<'r> Cursor<'r> {
                 .checked_sub(1),
         };
         let Some(file) = file.filter(|&file| file < run.len()) else {
-            return Ok(cursor);
+            return (cursor, false);
         };
         let sst = &run[file];
         let key = match from {
@@ -119,10 +165,10 @@ impl<'r> Cursor<'r> {
             }
             _ => {
                 cursor.enter(file, sst.find(key));
-                cursor.seek_in_block(is_before)?;
+                return (cursor, true);
             }
         }
-        Ok(cursor)
+        (cursor, false)
     }
 
     /// Goes to the beginning of a block.
@@ -147,9 +193,10 @@ impl<'r> Cursor<'r> {
     }
 
     /// Goes to the first entry of its block that is not before where it seeks to.
-    fn seek_in_block(&mut self, is_before: impl Fn(&[u8]) -> bool) -> Result<()> {
+    fn seek_in_block(&mut self, from: Bound<&[u8]>) -> Result<()> {
         let direction = self.direction;
-        let is_low = |key: &[u8]| is_before(key) == (direction == Direction::Forward);
+        let is_low =
+            |key: &[u8]| direction.is_before(key, from) == (direction == Direction::Forward);
         let block = (self.fetch)(&self.run[self.file], self.block)?;
         let group = block.find_group(is_low);
         let decoded = group.and_then(|group| Decoded::of_group(block, group));

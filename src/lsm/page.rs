@@ -1,7 +1,7 @@
 //! A page of a range: of each key what is above the files, or else the newest that they have.
 
 use std::ops::Bound;
-use std::{ptr, vec};
+use std::{mem, ptr, vec};
 
 use super::cursor::{Cursor, Direction};
 use super::merge::Merge;
@@ -91,8 +91,9 @@ impl Page {
             Bound::Excluded(to) => direction.order(key, to).is_lt(),
         };
         let runs = versions.into_iter().flat_map(LsmVersion::runs);
-        let cursors = runs.map(|run| Cursor::seek(&run.files, from, direction, Sst::block));
-        let mut merge = Merge::before(cursors.collect::<Result<_>>()?, direction);
+        let runs = runs.map(|run| &run.files[..]);
+        let cursors = Cursor::seek_each(runs, from, direction, &Sst::block)?;
+        let mut merge = Merge::before(cursors, direction);
         let mut bytes = 0;
         while self.items.len() < of.items {
             let next = above.as_slice().first();
@@ -142,22 +143,32 @@ impl Page {
         Ok(())
     }
 
-    /// Reads values apart, those that adjoin with one call; ends the page before the first one that cannot be read.
+    /// Reads values apart, those that adjoin with one call, and all side by side; ends the page before the first one that
+    /// cannot be read.
     fn read_apart(&mut self, mut apart: Vec<Apart>) -> Result<()> {
         let mut failed: Option<(usize, Error)> = None;
         apart.sort_unstable_by_key(|of| (ptr::from_ref(of.file), of.value.offset));
         let adjoin =
             |a: &Apart, b: &Apart| ptr::eq(a.file, b.file) && a.value.end() == Some(b.value.offset);
-        for run in apart.chunk_by(adjoin) {
+        let len = |run: &[Apart]| run.iter().map(|of| of.value.len).sum();
+        let runs: Vec<&[Apart]> = apart.chunk_by(adjoin).collect();
+        let try_run = |run: &&[Apart]| {
+            let Apart { file, value, .. } = &run[0];
+            let bytes = || file.try_bytes(value.offset, len(run)).ok();
+            // One alone waits beside no other. What fails is read again below.
+            (runs.len() > 1).then(bytes).flatten()
+        };
+        let tried: Vec<Option<Vec<u8>>> = runs.iter().map(try_run).collect();
+        for (run, bytes) in runs.iter().zip(tried) {
             let (file, start) = (run[0].file, run[0].value.offset);
-            let len = run.iter().map(|of| of.value.len).sum();
-            let joint = match run.len() {
-                1 => None,
-                _ => file.bytes(start, len).ok(),
+            let mut joint = match bytes {
+                None if run.len() > 1 => file.bytes(start, len(run)).ok(),
+                bytes => bytes,
             };
-            for of in run {
-                let read = match &joint {
+            for of in *run {
+                let read = match &mut joint {
                     None => file.read(&of.value),
+                    Some(alone) if run.len() == 1 => file.checked(&of.value, mem::take(alone)),
                     Some(joint) => {
                         let from = joint.len().min(to_usize(of.value.offset - start));
                         let to = joint.len().min(from + of.value.len);

@@ -4,13 +4,24 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::NotRead;
 use super::header::HEADER;
-use super::sst::{Sst, key_hash};
-use super::values::{Value, ValueFile};
+use super::sst::{Block, Sst, key_hash};
+use super::values::{Value, ValueFile, ValueRef};
 use crate::{Error, Result};
 
 /// Levels there are.
 pub const LEVELS: u32 = 8;
+
+/// The number of the newest request of a key, and the value that it has left, or `None` for a tombstone.
+type Newest = (u64, Option<Vec<u8>>);
+
+/// A value that was not read, unless it is beside its key.
+#[derive(Debug)]
+pub enum Located<'v> {
+    Inline(Vec<u8>),
+    Apart(&'v ValueFile, ValueRef),
+}
 
 /// Files in the order of their keys, no two of which have a key in common.
 #[derive(Debug, Clone)]
@@ -220,8 +231,24 @@ impl LsmVersion {
     ///
     /// # Errors
     /// [`Error::Damaged`], or what the operating system answers.
-    pub fn get(&self, key: &[u8]) -> Result<Option<(u64, Option<Vec<u8>>)>> {
-        self.newest_of(key, |sst, nth, value| sst.value(nth, value))
+    pub fn get(&self, key: &[u8]) -> Result<Option<Newest>> {
+        self.newest_of(key, Sst::block, Sst::value)
+    }
+
+    /// Where the newest value of a key is, or `None` for a tombstone. Waits for blocks only if it `waits`.
+    ///
+    /// # Errors
+    /// [`NotRead`].
+    pub fn locate(&self, key: &[u8], waits: bool) -> Result<Option<Option<Located<'_>>>, NotRead> {
+        let block = |sst: &Sst, nth| match waits {
+            true => Ok(sst.block(nth)?),
+            false => sst.try_block(nth),
+        };
+        let found = self.newest_of(key, block, |sst, nth, value| match value {
+            Value::Inline(bytes) => Ok(Located::Inline(bytes.to_vec())),
+            Value::Apart(value) => Ok(Located::Apart(sst.value_file(nth, &value)?, value)),
+        })?;
+        Ok(found.map(|(_, value)| value))
     }
 
     /// As [`get`](Self::get), with the length of the value: one apart is not read.
@@ -229,22 +256,24 @@ impl LsmVersion {
     /// # Errors
     /// As there.
     pub fn find(&self, key: &[u8]) -> Result<Option<(u64, Option<u64>)>> {
-        self.newest_of(key, |_, _, value| Ok(value.bytes() as u64))
+        self.newest_of(key, Sst::block, |_, _, value| Ok(value.bytes() as u64))
     }
 
-    /// The newest that is known of a key, with what `of` gives of a value in a data block of an SST.
-    fn newest_of<T>(
-        &self,
+    /// The newest that is known of a key, with what `of` gives of a value in a data block of an SST, which `block`
+    /// gives.
+    fn newest_of<'v, T, E: From<Error>>(
+        &'v self,
         key: &[u8],
-        of: impl Fn(&Sst, usize, Value) -> Result<T>,
-    ) -> Result<Option<(u64, Option<T>)>> {
+        block: impl Fn(&Sst, usize) -> Result<Arc<Block>, E>,
+        of: impl Fn(&'v Sst, usize, Value) -> Result<T, E>,
+    ) -> Result<Option<(u64, Option<T>)>, E> {
         let hash = key_hash(self.store_id, key);
         for run in &self.runs {
             let Some(sst) = run.find(key).filter(|sst| sst.may_have(hash)) else {
                 continue;
             };
             let nth = sst.find(key);
-            let block = sst.block(nth)?;
+            let block = block(sst, nth)?;
             let found = block.get(key).map_err(|found| sst.damage(nth, found))?;
             if let Some(found) = found {
                 let value = found.value.as_ref().map(|value| block.value(value));

@@ -3,13 +3,15 @@
 
 use std::fmt;
 use std::fs::{File, Metadata};
-use std::io;
+use std::io::{self, IoSliceMut};
+use std::num::NonZeroU64;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-use rustix::fs::OFlags;
+use rustix::fs::{Advice, OFlags};
+use rustix::io::{Errno, ReadWriteFlags};
 
 use super::domain::FileSystem;
 use super::{Entry, lock};
@@ -32,6 +34,8 @@ pub enum Call {
     Create,
     /// `pread`.
     Read,
+    /// `preadv2` of what is in memory. What fails is read by `pread`.
+    TryRead,
     /// `pwrite`.
     Write,
     /// `ftruncate`.
@@ -361,6 +365,31 @@ impl PmFile {
             }
         }
         Ok(total)
+    }
+
+    /// Reads `bytes` if the operating system has all of them in memory, and says whether it has. Else the caller has to
+    /// [`read`](Self::read) them.
+    ///
+    /// # Errors
+    /// What the operating system answers; `EOPNOTSUPP` where the file system does not know such reads.
+    pub fn try_read(&self, bytes: &mut [u8], at: u64) -> io::Result<bool> {
+        self.before(Call::TryRead)?;
+        let len = bytes.len();
+        let part = &mut bytes[..len.min(self.most_bytes())];
+        let to = &mut [IoSliceMut::new(part)];
+        match rustix::io::preadv2(&self.file, to, at, ReadWriteFlags::NOWAIT) {
+            Err(Errno::AGAIN) => Ok(false),
+            read => Ok(read? == len),
+        }
+    }
+
+    /// Has the operating system begin to read so many bytes. It may not do so.
+    pub fn prefetch(&self, at: u64, len: u64) {
+        // A length of 0 would be all up to the end of the file.
+        if let Some(len) = NonZeroU64::new(len) {
+            // Bytes that it does not prefetch are read when they are waited for.
+            let _ = rustix::fs::fadvise(&self.file, at, Some(len), Advice::WillNeed);
+        }
     }
 
     /// Writes all of `bytes` at `at`. After an error, any part of them may have been written.

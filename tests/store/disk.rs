@@ -125,7 +125,8 @@ impl Failing {
 
 impl Faults for Failing {
     fn before(&self, call: Call, path: &Path) -> io::Result<()> {
-        if call == Call::Read && path.extension().is_some_and(|extension| extension == "sst") {
+        let is_read = matches!(call, Call::Read | Call::TryRead);
+        if is_read && path.extension().is_some_and(|extension| extension == "sst") {
             return Ok(());
         }
         let nth = self.calls.fetch_add(1, Ordering::Relaxed);

@@ -285,7 +285,8 @@ struct Unreadable(AtomicBool);
 impl Faults for Unreadable {
     fn before(&self, call: Call, path: &Path) -> io::Result<()> {
         let is_sorted = path.extension().is_some_and(|extension| extension == "sst");
-        match call == Call::Read && is_sorted && self.0.load(Ordering::Relaxed) {
+        let is_read = matches!(call, Call::Read | Call::TryRead);
+        match is_read && is_sorted && self.0.load(Ordering::Relaxed) {
             true => Err(io::Error::from_raw_os_error(libc::EIO)),
             false => Ok(()),
         }

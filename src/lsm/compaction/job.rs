@@ -276,7 +276,7 @@ impl Job {
         let cursors = self
             .inputs
             .iter()
-            .map(|run| Cursor::seek(run, from, Direction::Forward, past_cache))
+            .map(|run| Cursor::seek(run, from, Direction::Forward, &past_cache))
             .collect::<Result<_>>()?;
         let mut merge = Merge::new(cursors, Direction::Forward)?;
         let mut output = Output::new(levels, self.level);

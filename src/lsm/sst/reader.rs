@@ -12,10 +12,10 @@ use gphash_block::index::Index;
 use gphash_block::properties::Properties;
 
 use super::{FOOTER, FORMAT, Footer, damaged, header, name};
-use crate::lsm::LevelFile;
 use crate::lsm::cache::{FileCache, FileKind, with_descriptors};
 use crate::lsm::header::{HEADER, Header};
 use crate::lsm::values::{Value, ValueFile, ValueRef};
+use crate::lsm::{LevelFile, NotRead};
 use crate::pm::PmFile;
 use crate::pool::bloom_filter::Filter;
 use crate::width::to_usize;
@@ -186,6 +186,36 @@ impl Sst {
         self.cache.block(self.number(), nth, to - from, read)
     }
 
+    /// As [`block`](Self::block), but waits for no disk.
+    ///
+    /// # Errors
+    /// [`NotRead::WouldBlock`], and as there.
+    pub fn try_block(&self, nth: usize) -> Result<Arc<Block>, NotRead> {
+        if !self.cache.are_on_disk() || self.cache.has_block(self.number(), nth) {
+            return Ok(self.block(nth)?);
+        }
+        let (from, to) = self.index.range(nth);
+        let file = self.cache.file(FileKind::Sorted, self.number())?;
+        let Some(bytes) = self.cache.try_read(&file, from, to_usize(to - from)) else {
+            return Err(NotRead::WouldBlock);
+        };
+        let read = || self.opened(nth, bytes);
+        Ok(self.cache.block(self.number(), nth, to - from, read)?)
+    }
+
+    /// Has the disk begin to read a data block that is not in memory.
+    ///
+    /// # Errors
+    /// What the operating system answers.
+    pub fn prefetch_block(&self, nth: usize) -> Result<()> {
+        if self.cache.are_on_disk() && !self.cache.has_block(self.number(), nth) {
+            let (from, to) = self.index.range(nth);
+            let file = self.cache.file(FileKind::Sorted, self.number())?;
+            file.prefetch(from, to - from);
+        }
+        Ok(())
+    }
+
     /// Reads a data block from the file.
     ///
     /// # Errors
@@ -193,8 +223,13 @@ impl Sst {
     pub fn read_block(&self, nth: usize) -> Result<Block> {
         let (from, to) = self.index.range(nth);
         let file = self.cache.file(FileKind::Sorted, self.number())?;
-        let bytes = read_exactly(&file, from, to)?;
-        Block::open(bytes, self.header.seed(from)).map_err(|found| self.damage(nth, found))
+        self.opened(nth, read_exactly(&file, from, to)?)
+    }
+
+    /// The data block that has these bytes in the file.
+    fn opened(&self, nth: usize, bytes: Vec<u8>) -> Result<Block> {
+        let seed = self.header.seed(self.index.range(nth).0);
+        Block::open(bytes, seed).map_err(|found| self.damage(nth, found))
     }
 
     /// Reads data blocks as they stand in the file, unchecked; what is missing of it stays as it was.

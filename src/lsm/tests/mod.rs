@@ -5,6 +5,7 @@ mod damage;
 mod faults;
 #[cfg(feature = "cuda")]
 mod gpu;
+mod lookups;
 mod model;
 mod pages;
 mod slices;

@@ -5,9 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use super::{FORMAT, ValueRef, ValueUse, checksum, header, name};
+use crate::lsm::NotRead;
 use crate::lsm::cache::{FileCache, FileKind};
 use crate::lsm::header::HEADER;
 use crate::{Error, Result};
+
+/// The longest value of which the disk is asked for others beside it: longer ones keep it busy one after the other.
+const TRIED_BYTES_MAX: usize = 256 << 10;
 
 /// A value file that sorted files refer to. Once the last of these that counts is obsolete, and all are dropped, the
 /// cache removes it.
@@ -111,6 +115,30 @@ impl ValueFile {
         let read = file.read(&mut bytes, at)?;
         bytes.truncate(read);
         Ok(bytes)
+    }
+
+    /// As [`read`](Self::read), but waits for no disk.
+    ///
+    /// # Errors
+    /// [`NotRead::WouldBlock`], and as there.
+    pub fn try_read(&self, value: &ValueRef) -> Result<Vec<u8>, NotRead> {
+        Ok(self.checked(value, self.try_bytes(value.offset, value.len)?)?)
+    }
+
+    /// As [`bytes`](Self::bytes), but waits for no disk.
+    ///
+    /// # Errors
+    /// [`NotRead::WouldBlock`], and as there.
+    pub fn try_bytes(&self, at: u64, len: usize) -> Result<Vec<u8>, NotRead> {
+        if !self.cache.are_on_disk() {
+            return Ok(self.bytes(at, len)?);
+        }
+        if len > TRIED_BYTES_MAX {
+            return Err(NotRead::WouldBlock);
+        }
+        let file = self.cache.file(FileKind::Values, self.number)?;
+        let read = self.cache.try_read(&file, at, len);
+        read.ok_or(NotRead::WouldBlock)
     }
 
     /// The bytes of a value if these are.

@@ -13,7 +13,7 @@ use crate::store::inner::PARALLEL_LOOKUPS_MIN;
 use crate::store::mvcc::old_versions::{OldVersion, Value};
 use crate::store::mvcc::published::Published;
 use crate::store::request::check_key;
-use crate::store::resident::tiers::EntryMeta;
+use crate::store::resident::tiers::{Below, EntryMeta};
 use crate::width::low_byte;
 use crate::{Error, Result};
 
@@ -223,12 +223,20 @@ impl Partitions {
                 }
             },
         )?;
-        let mut left: Vec<usize> = above.zeroes().collect();
-        left.sort_unstable_by_key(|&nth| numbers[nth]);
-        for left in left.chunk_by(|&one, &next| numbers[one] == numbers[next]) {
-            let keys = left.iter().map(|&nth| (nth, key(nth)));
-            tiers(left[0]).read_left(keys, &mut found)?;
+        if above.is_full() {
+            return Ok(());
         }
-        Ok(())
+        // Not earlier: what leaves a table is in a file before.
+        let mut below: Vec<Option<Below>> = all.iter().map(|_| None).collect();
+        for number in above.zeroes().map(|nth| usize::from(numbers[nth])) {
+            if below[number].is_none() {
+                below[number] = all[number].state.tiers.below();
+            }
+        }
+        let left = above.zeroes().filter_map(|nth| {
+            let below = below[usize::from(numbers[nth])].as_ref()?;
+            Some((nth, key(nth), below))
+        });
+        Below::read(left, found)
     }
 }

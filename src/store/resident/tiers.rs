@@ -3,6 +3,7 @@
 //! a *tombstone* in the table.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fixedbitset::FixedBitSet;
@@ -12,7 +13,7 @@ use super::room::Tombstones;
 use crate::Result;
 use crate::hot_cache::access_counts::AccessCounts;
 use crate::index::bytes::BytesIndex;
-use crate::lsm::{LsmVersion, Spill};
+use crate::lsm::{Lookup, LsmVersion, Spill, get_each};
 use crate::pool::parallel;
 use crate::pool::threads::PARALLEL_REQUESTS_MIN;
 use crate::pool::worker::Worker;
@@ -35,6 +36,37 @@ const TASKS_PER_THREAD: usize = 4;
 /// come up either.
 const PROMOTABLE_KEYS_MAX: usize = 4096;
 const PROMOTABLE_BYTES_MAX: u64 = 256 << 10;
+
+/// What is in files at one moment.
+pub struct Below<'t> {
+    tiers: &'t TieredItems,
+    version: Arc<LsmVersion>,
+}
+
+impl AsRef<LsmVersion> for Below<'_> {
+    fn as_ref(&self) -> &LsmVersion {
+        &self.version
+    }
+}
+
+impl<'t> Below<'t> {
+    /// Gives `found`, in no order, position and value of each of the keys that has one in the files below its table.
+    ///
+    /// # Errors
+    /// Those of the files.
+    pub fn read<'k>(
+        keys: impl Iterator<Item = (usize, &'k [u8], &'t Self)>,
+        mut found: impl FnMut(usize, Cow<'_, [u8]>),
+    ) -> Result<()> {
+        let lookups = keys.map(|(nth, key, files)| Lookup { nth, key, files });
+        get_each(lookups, |of, value| {
+            of.files.tiers.note_read(of.key, value.as_deref());
+            if let Some(value) = value {
+                found(of.nth, value.into());
+            }
+        })
+    }
+}
 
 /// What a record of the table says of its request: four times its sequence number. One more if it
 /// is a tombstone, and two more if it was promoted from a file.
@@ -224,28 +256,31 @@ impl TieredItems {
         match self.table.get(key, found)? {
             Some(value) => Ok(value),
             None => match self.spill.version_if_any() {
-                Some(version) => self.get_below(&version, key),
+                Some(version) => {
+                    let below = version.get(key)?;
+                    Ok(below.and_then(|(_, value)| {
+                        self.note_read(key, value.as_deref());
+                        value
+                    }))
+                }
                 None => Ok(None),
             },
         }
     }
 
-    fn get_below(&self, version: &LsmVersion, key: &[u8]) -> Result<Value> {
-        let Some((_, value)) = version.get(key)? else {
-            return Ok(None);
-        };
+    /// Notes that a key was read in the files, and its value, or that it has none.
+    fn note_read(&self, key: &[u8], value: Option<&[u8]>) {
         self.read_below.fetch_add(1, Ordering::Relaxed);
         let is_revisit =
             |access_counts: &AccessCounts| access_counts.is_revisit(self.table.fingerprint(key));
         let longest = self.longest_promoted.load(Ordering::Relaxed);
-        if (value.as_ref()).is_some_and(|value| (key.len() + value.len()) as u64 <= longest)
+        if value.is_some_and(|value| (key.len() + value.len()) as u64 <= longest)
             && self.access_counts.as_ref().is_some_and(is_revisit)
             && let Some(mut promotable) = self.promotable.try_lock()
             && promotable.add(key, longest)
         {
             self.worker.call_if_possible();
         }
-        Ok(value)
     }
 
     /// Whether there are keys that should come up into the table.
@@ -333,27 +368,20 @@ impl TieredItems {
         if above.is_full() {
             return Ok(());
         }
-        self.read_left(above.zeroes().map(|nth| (nth, keys[nth])), found)
+        // Not earlier: what leaves the table is in a file before.
+        match self.below() {
+            Some(below) => Below::read(above.zeroes().map(|nth| (nth, keys[nth], &below)), found),
+            None => Ok(()),
+        }
     }
 
-    /// Gives `found` position and value of each of the keys, which the table has not, that has one in the files.
-    ///
-    /// # Errors
-    /// Those of the files.
-    pub fn read_left<'k>(
-        &self,
-        keys: impl Iterator<Item = (usize, &'k [u8])>,
-        mut found: impl FnMut(usize, Cow<'_, [u8]>),
-    ) -> Result<()> {
-        let Some(version) = self.spill.version_if_any() else {
-            return Ok(());
-        };
-        for (nth, key) in keys {
-            if let Some(value) = self.get_below(&version, key)? {
-                found(nth, value.into());
-            }
-        }
-        Ok(())
+    /// What is below the table at this moment, if there is anything.
+    pub fn below(&self) -> Option<Below<'_>> {
+        let version = self.spill.version_if_any()?;
+        Some(Below {
+            tiers: self,
+            version,
+        })
     }
 
     /// Whether a deletion of a key must leave a tombstone: a file may have the key, or may soon have it.
