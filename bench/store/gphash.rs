@@ -127,6 +127,9 @@ impl Gphash {
             .verify_checksums(settings.checksums)
             .merge_operator(Arc::new(Add));
         options = options.compaction_threads(settings.compaction_threads);
+        if let Some(bytes) = settings.compaction_rate {
+            options = options.compaction_rate(bytes);
+        }
         let mut hot_cache = HotCacheOptions::new(settings.hot_cache);
         if let Some(bins) = settings.hot_bins {
             hot_cache = hot_cache.bins(bins);

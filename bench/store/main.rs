@@ -114,6 +114,9 @@ struct Arguments {
     /// Threads that compact sorted files of the store of this crate; 0 for half of the cores
     #[arg(long, value_name = "N", default_value_t = 0)]
     compaction_threads: usize,
+    /// MiB a second that compaction of the store of this crate may read and write; else as many as it can
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    compaction_rate: Option<u64>,
     /// Bytes of a value from which on the store of this crate keeps it in a value file; else it chooses
     #[arg(long, value_name = "N")]
     value_file_threshold: Option<usize>,
@@ -333,6 +336,7 @@ fn run_all(arguments: &Arguments) -> Result<(), Failure> {
         columns: arguments.columns,
         partitions: arguments.partitions,
         compaction_threads: arguments.compaction_threads,
+        compaction_rate: arguments.compaction_rate.map(|mib| mib << 20),
         value_file_threshold: arguments.value_file_threshold,
         hot_cache: arguments.hot_cache << 20,
         hot_bins: arguments.hot_bins,

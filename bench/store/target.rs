@@ -23,6 +23,8 @@ pub struct Settings {
     pub partitions: Option<u32>,
     /// Threads that compact sorted files of the store of this crate, if it does not choose.
     pub compaction_threads: usize,
+    /// Bytes a second that compaction of the store of this crate may read and write, if they are bounded.
+    pub compaction_rate: Option<u64>,
     /// Bytes of values that the store of this crate keeps apart from their keys, if it does not choose.
     pub value_file_threshold: Option<usize>,
     /// Bytes of the hot cache of the store of this crate, and bins of its model, if it does not choose.

@@ -8,7 +8,9 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 
 use super::cache::{FileCache, FileKind};
-use super::compaction::{Job, Plan, STALL_RUNS_MIN, compact_due, cuts, has_slice_read_often};
+use super::compaction::{
+    Job, LEVEL_RUNS_MAX, Plan, STALL_RUNS_MIN, compact_due, cuts, has_slice_read_often, is_overfull,
+};
 use super::sst;
 use super::sst::{Sst, Writer, is_next};
 use super::stats::Counts;
@@ -20,6 +22,7 @@ use super::{Catalog, Entry, LevelFile, SpillOptions};
 use super::{pieces::PIECE_BYTES, sst::MadeBlock, values::ValueUse};
 use crate::pm::Dir;
 use crate::pool::parallel;
+use crate::pool::rate_limiter::Lift;
 use crate::pool::worker::Worker;
 use crate::{Error, Result};
 
@@ -42,6 +45,8 @@ pub struct Levels {
     /// succeeds. Held by the one who edits.
     doubtful: Mutex<Vec<Arc<Sst>>>,
     plan: Mutex<Plan>,
+    /// There while compaction is so late that it does not wait for its rate.
+    behind: Mutex<Option<Lift>>,
     /// Files of level 0 that were read for ranges.
     seeks: AtomicU64,
     /// Keys at which additions are cut.
@@ -98,7 +103,9 @@ impl Levels {
         let next_number = next_number.max(options.next_number);
         let workers = (0..options.threads).map(|_| Worker::new("gphash-compaction"));
         let workers = workers.collect();
+        let behind = Mutex::new(lift_if_behind(&version, &options));
         Ok(Self {
+            behind,
             is_empty: AtomicBool::new(version.is_empty()),
             current: RwLock::new(Arc::new(version)),
             next_number: AtomicU64::new(next_number),
@@ -207,6 +214,7 @@ impl Levels {
             doubtful.extend(added.iter().filter(is_new).cloned());
             return Err(error);
         }
+        *self.behind.lock() = lift_if_behind(&next, &self.options);
         {
             let mut current = self.current.write();
             self.is_empty.store(next.is_empty(), Ordering::Release);
@@ -333,6 +341,7 @@ impl Levels {
             if !has_thread {
                 tracing::warn!("files are compacted by who waits for that");
                 drop(plan);
+                let _lift = self.options.rate.lift();
                 compact_due(self);
                 return;
             }
@@ -341,6 +350,13 @@ impl Levels {
             drop(plan);
         });
     }
+}
+
+/// A reason for compactions not to wait for their rate: additions would soon wait for them, or a level grows without end.
+fn lift_if_behind(version: &LsmVersion, options: &SpillOptions) -> Option<Lift> {
+    let is_late =
+        || version.newest().len() >= LEVEL_RUNS_MAX || is_overfull(version, options.level_bytes);
+    (options.rate.has_bound() && is_late()).then(|| options.rate.lift())
 }
 
 /// Lets files be removed that no list can have any longer.
@@ -359,6 +375,8 @@ pub struct Output<'l> {
     /// What all entries so far count.
     position: u64,
     files: Vec<Arc<Sst>>,
+    /// Bytes of files and value files that are written.
+    written: u64,
     values: Option<ValueWriter>,
     /// The value files, finished or not.
     value_files: Vec<Arc<ValueFile>>,
@@ -373,6 +391,7 @@ impl<'l> Output<'l> {
             writer: None,
             position: 0,
             files: Vec::new(),
+            written: 0,
             values: None,
             value_files: Vec::new(),
         }
@@ -435,6 +454,13 @@ impl<'l> Output<'l> {
         self.end_file()
     }
 
+    /// Bytes of all files and value files so far.
+    pub fn written(&self) -> u64 {
+        let file = self.writer.as_ref().map_or(0, |(_, writer)| writer.len());
+        let values = self.values.as_ref().map_or(0, ValueWriter::len);
+        self.written + file + values
+    }
+
     fn add_value(&mut self, value: &[u8]) -> Result<Value<'static>> {
         let levels = self.levels;
         let writer = match &mut self.values {
@@ -465,6 +491,7 @@ impl<'l> Output<'l> {
 
     fn end_values(&mut self) -> Result<()> {
         let mut values = self.values.take();
+        self.written += values.as_ref().map_or(0, ValueWriter::len);
         self.levels.catalog.write(&mut || {
             let ended = values.take().map(ValueWriter::finish);
             ended.unwrap_or(Ok(()))
@@ -487,6 +514,7 @@ impl<'l> Output<'l> {
             }
             Ok(())
         })?;
+        self.written += len;
         let file = LevelFile {
             number,
             level: self.level,

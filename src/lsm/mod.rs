@@ -32,6 +32,7 @@ use crate::Result;
 use crate::metrics::latency::Latency;
 use crate::metrics::stalls::StallRecorder;
 use crate::pm::Dir;
+use crate::pool::rate_limiter::RateLimiter;
 use crate::pool::{Pool, parallel};
 pub(crate) use compaction::GpuCompaction;
 use compaction::Workers;
@@ -110,6 +111,8 @@ pub(crate) struct SpillOptions {
     pub pool: Arc<Pool>,
     /// The GPU that does parts of a job.
     pub gpu: Arc<GpuCompaction>,
+    /// What bounds the bytes of jobs a second, if anything does.
+    pub rate: Arc<RateLimiter>,
     /// Bytes of sorted files that are worth a thread of their own.
     pub part_bytes_min: u64,
     /// Numbers of files from this one on were never used.

@@ -1,6 +1,7 @@
 //! Statistics of a spill.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use super::levels::Levels;
 use super::version::LEVELS;
@@ -17,6 +18,8 @@ pub struct Counts {
     pub bytes_written: AtomicU64,
     /// Bytes of files whose parts a GPU has merged.
     pub gpu_bytes: AtomicU64,
+    /// Nanoseconds that parts of compactions have waited for their rate.
+    pub rate_waits: AtomicU64,
     /// How long compactions take.
     pub compaction: Latency,
     /// Additions that wait for compaction.
@@ -31,6 +34,7 @@ impl Default for Counts {
             bytes_read: AtomicU64::new(0),
             bytes_written: AtomicU64::new(0),
             gpu_bytes: AtomicU64::new(0),
+            rate_waits: AtomicU64::new(0),
             compaction: Latency::new(),
             stalls: StallRecorder::new(StallReason::Compaction),
         }
@@ -67,6 +71,9 @@ pub struct SpillStats {
     pub compaction_written: u64,
     /// Those of the bytes read that a GPU has merged, about.
     pub gpu_compaction_read: u64,
+    /// How long merges have waited for their [rate](crate::store::StoreOptions::compaction_rate). Waits of several threads
+    /// at the same time count once each.
+    pub compaction_rate_wait: Duration,
     /// Data blocks that were in the cache.
     pub cache_hits: u64,
     /// Data blocks that were not.
@@ -109,6 +116,7 @@ impl SpillStats {
             compaction_read: count(&counts.bytes_read),
             compaction_written: count(&counts.bytes_written),
             gpu_compaction_read: count(&counts.gpu_bytes),
+            compaction_rate_wait: Duration::from_nanos(count(&counts.rate_waits)),
             cache_hits,
             cache_misses,
             cache_bytes,

@@ -15,6 +15,7 @@ pub mod heap;
 pub mod parallel;
 pub mod partition;
 pub mod prefetch;
+pub mod rate_limiter;
 pub mod rates;
 pub mod snapshots;
 pub mod split;

@@ -104,6 +104,7 @@ pub struct StoreOptions {
     pub(super) memory_budget: Option<u64>,
     pub(super) value_file_threshold: usize,
     pub(super) compaction_threads: usize,
+    pub(super) compaction_rate: Option<u64>,
     pub(super) hot_cache: HotCacheOptions,
     pub(super) gpu_compaction_share: Option<f64>,
     pub(super) merge_operator: Option<Arc<dyn MergeOperator>>,
@@ -130,6 +131,7 @@ impl Default for StoreOptions {
             memory_budget: None,
             value_file_threshold: Self::DEFAULT_VALUE_FILE_THRESHOLD,
             compaction_threads: 0,
+            compaction_rate: None,
             hot_cache: HotCacheOptions::default(),
             gpu_compaction_share: None,
             merge_operator: None,
@@ -200,6 +202,34 @@ impl StoreOptions {
     #[must_use]
     pub fn compaction_threads(mut self, threads: usize) -> Self {
         self.compaction_threads = threads;
+        self
+    }
+
+    /// Bytes a second that compaction of sorted files in the background may read and write, for all partitions together, at
+    /// least 1; as a `RateLimiter` of RocksDB for reads and writes, but of compaction alone. What is not used is saved up for
+    /// a tenth of a second.
+    ///
+    /// Requests, evictions, the log and checkpoints are not bounded. All compaction of the store runs at full speed
+    /// - while [`compact`](super::Store::compact) runs;
+    /// - while level 0 of a partition has 26 runs or more: from 32 on, evictions and changes would wait;
+    /// - while a deeper level has more than twice the bytes that it may have;
+    /// - while it keeps the thread of a partition at rest from a checkpoint, from many old versions or from much freed
+    ///   memory.
+    ///
+    /// So a rate below what the load needs is exceeded. Until then reads have more runs to search, and files take more room.
+    /// [`SpillStats::compaction_rate_wait`](super::SpillStats::compaction_rate_wait) says how long compaction has waited.
+    ///
+    /// Default: none, no bound.
+    ///
+    /// # Examples
+    /// ```
+    /// use gphash::store::StoreOptions;
+    ///
+    /// let options = StoreOptions::new().memory_budget(64 << 20).compaction_rate(20 << 20);
+    /// ```
+    #[must_use]
+    pub fn compaction_rate(mut self, bytes_per_second: u64) -> Self {
+        self.compaction_rate = Some(bytes_per_second);
         self
     }
 
@@ -532,6 +562,7 @@ impl StoreOptions {
             threads: 1,
             pool: Arc::clone(&shared.compaction),
             gpu: Arc::clone(&shared.gpu_compaction),
+            rate: Arc::clone(&shared.compaction_rate),
             part_bytes_min: (file_bytes / PARTS_OF_FILE).max(PART_BYTES_MIN),
             next_number: manifest.next_file,
             store_id: manifest.store_id,
@@ -587,6 +618,9 @@ impl StoreOptions {
             let found = self.compaction_threads.to_string();
             return invalid("compaction_threads", found, expected);
         }
+        if self.compaction_rate == Some(0) {
+            return invalid("compaction_rate", 0.to_string(), "at least 1".into());
+        }
         if self.value_file_threshold > Self::MAX_VALUE_FILE_THRESHOLD {
             let expected = format!("at most {}", Self::MAX_VALUE_FILE_THRESHOLD);
             let found = self.value_file_threshold.to_string();
@@ -635,6 +669,7 @@ impl fmt::Debug for StoreOptions {
             .field("memory_budget", &self.memory_budget)
             .field("value_file_threshold", &self.value_file_threshold)
             .field("compaction_threads", &self.compaction_threads)
+            .field("compaction_rate", &self.compaction_rate)
             .field("hot_cache", &self.hot_cache)
             .field("gpu_compaction_share", &self.gpu_compaction_share)
             .field("merge_operator", &self.names().merge_operator)

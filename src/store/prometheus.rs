@@ -293,6 +293,7 @@ fn of_spill(text: &mut Exposition, labels: &str, stats: &SpillStats) {
         compaction_read,
         compaction_written,
         gpu_compaction_read,
+        compaction_rate_wait,
         cache_hits,
         cache_misses,
         cache_bytes,
@@ -350,6 +351,11 @@ fn of_spill(text: &mut Exposition, labels: &str, stats: &SpillStats) {
             "spill_gpu_compaction_read_bytes_total",
             *gpu_compaction_read as f64,
             "Of the files read, what a GPU has merged.",
+        ),
+        (
+            "spill_compaction_rate_wait_seconds_total",
+            compaction_rate_wait.as_secs_f64(),
+            "How long merges have waited for their rate.",
         ),
         (
             "spill_cache_hits_total",

@@ -12,6 +12,7 @@ use crate::metrics::calls::StoreMetrics;
 use crate::pool::Pool;
 use crate::pool::demands::Demands;
 use crate::pool::prefetch;
+use crate::pool::rate_limiter::RateLimiter;
 use crate::pool::snapshots::Snapshots;
 use crate::pool::threads::Threads;
 use crate::process;
@@ -39,6 +40,7 @@ pub struct Shared {
     pub demands: Option<Arc<Demands>>,
     /// The threads that compact.
     pub compaction: Arc<Pool>,
+    pub compaction_rate: Arc<RateLimiter>,
     /// The threads for items on their way out of the tables.
     pub eviction: Pool,
     /// Sorted files and value files that each partition keeps open.
@@ -102,6 +104,7 @@ impl Shared {
             threads: Threads::new(options.index.threads, &options.affinity),
             demands: demands.map(Arc::new),
             compaction: Arc::new(compaction),
+            compaction_rate: Arc::new(RateLimiter::new(options.compaction_rate)),
             eviction: options.eviction_pool(),
             open_files: open_files(partitions),
             gpu_compaction: Arc::new(gpu_compaction),

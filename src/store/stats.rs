@@ -116,7 +116,8 @@ pub struct Latencies {
     pub commit: LatencyStats,
     /// Checkpoints: those that were asked for, and those of the store itself.
     pub checkpoint: LatencyStats,
-    /// Compactions of sorted files, moves included.
+    /// Compactions of sorted files, moves included, with the time that they wait for their
+    /// [rate](super::StoreOptions::compaction_rate).
     pub compaction: LatencyStats,
     /// Syncs of the log.
     pub log_sync: LatencyStats,

@@ -122,6 +122,7 @@ fn options_that_cannot_be() {
     for (option, options) in [
         ("segment_bytes", StoreOptions::new().segment_bytes(4095)),
         ("durability", StoreOptions::new().durability(zero)),
+        ("compaction_rate", StoreOptions::new().compaction_rate(0)),
         (
             "merge_operator",
             StoreOptions::new().merge_operator(Arc::new(Nameless)),

@@ -4,6 +4,7 @@ mod bad_input;
 mod callbacks;
 mod churn;
 mod columns;
+mod compaction_rate;
 mod corruption;
 mod damage;
 mod disk;

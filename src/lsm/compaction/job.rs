@@ -1,15 +1,16 @@
 //! One compaction.
 
+use std::cell::Cell;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
+use super::rate::Throttle;
 use crate::engine::Compactor;
 use crate::lsm::cursor::{Cursor, Direction};
 use crate::lsm::levels::{Levels, Output};
 use crate::lsm::merge::Merge;
-use crate::lsm::sst::{Block, Sst};
+use crate::lsm::sst::Sst;
 use crate::lsm::values::Value;
 use crate::lsm::version::{LiveValues, LsmVersion};
 use crate::lsm::{Entry, SpillOptions};
@@ -207,14 +208,18 @@ impl Job {
         }
         let is_for_both = !self.moves_values();
         let mut refused = None;
+        let mut throttle = Throttle::new(levels);
         if is_for_both && let Some(chosen) = gpu.choose(bytes) {
-            let started = Instant::now();
+            // Before it has a lane. What the CPU does instead is taken, too.
+            throttle.take(bytes);
+            let started = throttle.worked();
             match self.merge_on_gpu(levels, chosen, range) {
                 Ok(OnGpu::Made { output, is_first }) => {
                     if !is_first {
-                        gpu.note(Side::Gpu, bytes, started.elapsed());
+                        gpu.note(Side::Gpu, bytes, throttle.worked() - started);
                     }
                     levels.counts.gpu_bytes.fetch_add(bytes, Ordering::Relaxed);
+                    throttle.take(bytes + output.written());
                     return Ok(Some((*output, 0)));
                 }
                 Ok(OnGpu::NotReady) => gpu.prepare(),
@@ -226,14 +231,14 @@ impl Job {
                 Err(error) => return Err(error),
             }
         }
-        let started = Instant::now();
-        let merged = self.merge_range(levels, range)?;
+        let started = throttle.worked();
+        let merged = self.merge_range(levels, range, &mut throttle)?;
         if is_for_both {
-            gpu.note(Side::Cpu, bytes, started.elapsed());
+            gpu.note(Side::Cpu, bytes, throttle.worked() - started);
         }
         // It has cost more than the CPU alone.
         if let Some(started) = refused {
-            gpu.note(Side::Gpu, bytes, started.elapsed());
+            gpu.note(Side::Gpu, bytes, throttle.worked() - started);
         }
         Ok(merged)
     }
@@ -271,7 +276,15 @@ impl Job {
         &self,
         levels: &'l Levels,
         (from, to): (Option<&[u8]>, Option<&[u8]>),
+        throttle: &mut Throttle,
     ) -> Result<Option<(Output<'l>, u64)>> {
+        let read = Cell::new(0);
+        // Blocks that are read for the last time displace nothing from the cache.
+        let past_cache = |sst: &Sst, nth: usize| {
+            let (start, end) = sst.index().range(nth);
+            read.set(read.get() + end - start);
+            sst.read_block(nth).map(Arc::new)
+        };
         let from = from.map_or(Bound::Unbounded, Bound::Included);
         let cursors = self
             .inputs
@@ -281,6 +294,7 @@ impl Job {
         let mut merge = Merge::new(cursors, Direction::Forward)?;
         let mut output = Output::new(levels, self.level);
         let (mut done, mut moved) = (0, 0);
+        let spent = |moved: u64, output: &Output| read.get() + moved + output.written();
         while let Some(entry) = merge.entry() {
             if to.is_some_and(|to| to <= entry.key) {
                 break;
@@ -305,11 +319,13 @@ impl Job {
             }
             merge.advance()?;
             done += 1;
+            throttle.take_chunk(spent(moved, &output));
             if done % STOP_CHECK_ENTRIES == 0 && levels.plan().is_stopping {
                 return Ok(None);
             }
         }
         output.finish()?;
+        throttle.take(spent(moved, &output));
         Ok(Some((output, moved)))
     }
 
@@ -318,9 +334,4 @@ impl Job {
         let values = self.version.values_of(number);
         values.is_some_and(LiveValues::is_worn)
     }
-}
-
-/// Blocks that are read for the last time displace nothing from the cache.
-fn past_cache(sst: &Sst, nth: usize) -> Result<Arc<Block>> {
-    sst.read_block(nth).map(Arc::new)
 }

@@ -11,8 +11,11 @@ use crate::lsm::sst::Sst;
 use crate::lsm::version::{LEVELS, LiveValues, LsmVersion};
 use crate::{Error, Result};
 
-/// Runs of level 0 from which on it is compacted, whatever its slices have.
-const LEVEL_RUNS_MAX: usize = 26;
+/// Runs of level 0 from which on it is compacted, whatever its slices have, and at full speed.
+pub const LEVEL_RUNS_MAX: usize = 26;
+
+/// How many times what it may have a level has before it is compacted at full speed.
+const OVERFULL_TIMES: u64 = 2;
 
 /// Runs of level 0 from which on additions wait.
 pub const STALL_RUNS_MIN: usize = 32;
@@ -263,6 +266,13 @@ fn limit(level: u32, level_bytes: u64) -> u64 {
 
 fn is_due(version: &LsmVersion, level: u32, level_bytes: u64) -> bool {
     bytes(version, level) > limit(level, level_bytes)
+}
+
+/// Whether a level has far more bytes than it may have.
+pub fn is_overfull(version: &LsmVersion, level_bytes: u64) -> bool {
+    let most = |level| limit(level, level_bytes).saturating_mul(OVERFULL_TIMES);
+    let is_far = |level| bytes(version, level) > most(level);
+    (1..LEVELS - 1).any(is_far)
 }
 
 /// The slices of level 0 that are due, those of the most runs first. If all of it is too large, its largest one is.

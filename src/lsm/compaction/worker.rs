@@ -35,6 +35,7 @@ impl Drop for Workers {
     fn drop(&mut self) {
         self.levels.plan().is_stopping = true;
         self.levels.changed.notify_all();
+        let _lift = self.levels.options().rate.lift();
         self.levels.workers().iter().for_each(Worker::stop);
     }
 }

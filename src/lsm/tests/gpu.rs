@@ -286,3 +286,34 @@ fn gpu_lanes_come_and_go() {
     }
     assert!(values(&contents(&spill.version(), false, 10).unwrap()) == values(&model));
 }
+
+/// A part takes of the rate before it is read, and for what is written.
+#[test]
+fn gpu_part_keeps_to_the_rate() {
+    let Some(_alone) = alone() else { return };
+    let mut random = SmallRng::seed_from_u64(seed());
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let mut one = options();
+    let rate = Arc::new(RateLimiter::new(Some(1)));
+    (one.gpu, one.part_bytes_min) = (Arc::new(forced(GPU)), u64::MAX);
+    (one.rate, one.pool) = (Arc::clone(&rate), Arc::new(Pool::new("compaction", 2)));
+    let spill = open(dir.path(), None, one).unwrap();
+    let (mut model, mut sequence) = (Model::new(), 1);
+    for _ in 0..4 {
+        let changes = changes(&mut random, Keys::Numbered, 100, &mut sequence);
+        add(&spill, &changes).unwrap();
+        model.extend(changes);
+    }
+    std::thread::scope(|scope| {
+        let compaction = scope.spawn(|| spill.compact().unwrap());
+        while spill.stats().compaction_rate_wait.is_zero() {
+            assert!(!compaction.is_finished(), "it waits");
+            std::thread::yield_now();
+        }
+        let merged = spill.stats().gpu_compaction_read;
+        let _lift = rate.lift();
+        assert!(merged > 0);
+        assert!(compaction.join().unwrap());
+    });
+    assert!(values(&contents(&spill.version(), false, 100).unwrap()) == values(&model));
+}

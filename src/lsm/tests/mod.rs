@@ -8,6 +8,7 @@ mod gpu;
 mod lookups;
 mod model;
 mod pages;
+mod rate;
 mod slices;
 mod threads;
 mod value_files;
@@ -94,6 +95,7 @@ pub fn options() -> SpillOptions {
         threads: 0,
         pool: Arc::clone(&COMPACTORS),
         gpu: Arc::new(drawn_gpu()),
+        rate: Arc::new(RateLimiter::new(None)),
         part_bytes_min: 8 << 10,
         store_id: [7, 8],
     }

@@ -104,9 +104,10 @@ impl Background {
         if self.is_long(bytes)
             || state.was_full.load(Ordering::Relaxed)
             || state.freed_bytes.load(Ordering::Relaxed) > FREED_BYTES_MAX
-            || state.tiers.table.has_news()
-            || self.idle_files.take_news(state, next)
         {
+            self.idle_files.hurry(&state.shared.compaction_rate);
+            self.index.call_if_possible();
+        } else if state.tiers.table.has_news() || self.idle_files.take_news(state, next) {
             self.index.call_if_possible();
         } else if state.has_unseen_versions() {
             self.forget_unseen(state);
@@ -117,7 +118,10 @@ impl Background {
     /// the other would wake a thread each.
     pub fn forget_unseen(&self, state: &StoreInner) {
         let called = match state.has_many_old_versions.load(Ordering::Relaxed) {
-            true => self.index.call(),
+            true => {
+                self.idle_files.hurry(&state.shared.compaction_rate);
+                self.index.call()
+            }
             false => self.index.call_later(),
         };
         if let Err(error) = called {
@@ -133,6 +137,8 @@ impl Background {
 
     /// Ends the threads.
     pub fn stop(&self, state: &StoreInner) {
+        // They may be compacting, and one that still does keeps threads that others need.
+        state.shared.compaction_rate.end();
         self.index.stop();
         self.log.stop();
         if let Some(budget) = &state.budget {
@@ -148,7 +154,7 @@ fn unbroken(partition: &Weak<Partition>) -> Option<Arc<Partition>> {
 }
 
 /// Whether the thread that compacts is wanted for a checkpoint.
-fn wants_checkpoint(partition: &Partition) -> bool {
+pub fn wants_checkpoint(partition: &Partition) -> bool {
     partition.background.is_long(partition.state.log.bytes())
         || partition.state.was_full.load(Ordering::Relaxed)
 }

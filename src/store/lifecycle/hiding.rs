@@ -6,11 +6,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
+
+use super::background::wants_checkpoint;
 use super::eviction::Eviction;
 use crate::Result;
 use crate::hot_cache::cold_items::ColdItems;
 use crate::lsm::{LevelStats, LsmVersion};
 use crate::pool::demands::Demands;
+use crate::pool::rate_limiter::{Lift, RateLimiter};
 use crate::pool::worker::Worker;
 use crate::store::Partition;
 use crate::store::inner::StoreInner;
@@ -46,6 +50,25 @@ pub struct IdleFiles {
     is_known: AtomicBool,
     /// What hides others has left the index, and not all compactions that it is worth were made.
     has_begun: AtomicBool,
+    compaction: Mutex<FileCompaction>,
+}
+
+/// What the thread of the index does with files.
+enum FileCompaction {
+    None,
+    /// It compacts them.
+    Running,
+    /// It does, and is wanted for other work.
+    Hurried(#[expect(dead_code, reason = "while it is there, nobody waits")] Lift),
+}
+
+/// Notes that no files are compacted any more, also if that has panicked.
+struct Ends<'i>(&'i IdleFiles);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        *self.0.compaction.lock() = FileCompaction::None;
+    }
 }
 
 impl IdleFiles {
@@ -56,7 +79,24 @@ impl IdleFiles {
             due: AtomicU64::new(0),
             is_known: AtomicBool::new(false),
             has_begun: AtomicBool::new(false),
+            compaction: Mutex::new(FileCompaction::None),
         }
+    }
+
+    /// Has a compaction that waits for its rate end soon, because the thread has other work that cannot wait: it goes on in
+    /// the next rest.
+    pub fn hurry(&self, rate: &Arc<RateLimiter>) {
+        if !rate.has_bound() {
+            return;
+        }
+        let mut compaction = self.compaction.lock();
+        if matches!(*compaction, FileCompaction::Running) {
+            *compaction = FileCompaction::Hurried(rate.lift());
+        }
+    }
+
+    fn is_hurried(&self) -> bool {
+        matches!(*self.compaction.lock(), FileCompaction::Hurried(_))
     }
 
     /// Whether there may be much that is hidden, which nobody knows yet; `next` is the sequence number of the next change.
@@ -214,7 +254,8 @@ impl Partition {
         self: &Arc<Self>,
         pace: impl Fn() -> P,
     ) -> Result<bool> {
-        let has_begun = &self.background.idle_files.has_begun;
+        let idle = &self.background.idle_files;
+        let has_begun = &idle.has_begun;
         if !has_begun.load(Ordering::Relaxed) {
             if !self.hides_much()? {
                 return Ok(true);
@@ -230,7 +271,15 @@ impl Partition {
             }
             has_begun.store(true, Ordering::Relaxed);
         }
-        let is_done = self.compact_files(&pace());
+        *idle.compaction.lock() = FileCompaction::Running;
+        let _ends = Ends(idle);
+        // Nobody could hurry it before.
+        self.state.forget_unseen();
+        if wants_checkpoint(self) {
+            return Ok(false);
+        }
+        let pace = pace();
+        let is_done = self.compact_files(&|progress| pace(progress) && !idle.is_hurried());
         // What has failed is estimated anew before it is tried again.
         has_begun.store(matches!(is_done, Ok(false)), Ordering::Relaxed);
         is_done
@@ -287,3 +336,6 @@ fn budget_of<'b>(state: &'b StoreInner, unbound: &'b OnceCell<Budget>) -> &'b Bu
         .as_ref()
         .unwrap_or_else(|| unbound.get_or_init(new))
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -289,6 +289,7 @@ impl Partitions {
 
     /// Gives room of the indexes back.
     pub fn compact(&self, progress: &(dyn Fn(Progress) + Sync)) -> Result<()> {
+        let _lift = self.shared().compaction_rate.lift();
         self.all
             .iter()
             .try_for_each(|partition| partition.compact(progress))

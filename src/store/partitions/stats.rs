@@ -108,4 +108,5 @@ fn add_spill(all: &mut SpillStats, other: SpillStats) {
     all.value_bytes += other.value_bytes;
     all.live_value_bytes += other.live_value_bytes;
     all.gpu_compaction_read += other.gpu_compaction_read;
+    all.compaction_rate_wait += other.compaction_rate_wait;
 }

@@ -1,0 +1,60 @@
+use gphash_test_support::{must_end, wait_for};
+
+use super::*;
+use crate::store::{Durability, Store, StoreOptions, WriteBatch};
+
+const ITEMS: u32 = 9000;
+
+/// A store at rest, whose thread of the index compacts files: that would take years.
+fn compacting(dir: &tempfile::TempDir) -> Store {
+    let options = StoreOptions::new()
+        .durability(Durability::None)
+        .memory_budget(8 << 20)
+        .checkpoint_bytes(4 << 20)
+        .idle_compaction(Some(Duration::from_millis(50)))
+        .compaction_rate(1);
+    let store = Store::open(dir.path().join("store"), &options).unwrap();
+    let change = |change: &dyn Fn(&mut WriteBatch, u32)| {
+        for first in (0..ITEMS).step_by(500) {
+            let mut batch = WriteBatch::new();
+            (first..first + 500).for_each(|number| change(&mut batch, number));
+            store.write(batch).unwrap();
+        }
+    };
+    change(&|batch, number| batch.put(number.to_be_bytes(), [7; 3000]));
+    change(&|batch, number| batch.delete(number.to_be_bytes()));
+    let waits = || store.stats().spill.compaction_rate_wait;
+    wait_for("files are compacted at rest", || {
+        let state = &store.core().background.idle_files.compaction;
+        !matches!(*state.lock(), FileCompaction::None) && waits() > Duration::ZERO
+    });
+    store
+}
+
+#[test]
+fn compaction_at_rest_does_not_keep_checkpoints_waiting() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = compacting(&dir);
+    let checkpoints = || store.stats().latencies.checkpoint.count;
+    let before = checkpoints();
+    // Few operations are rest, too.
+    wait_for("the log is long", || {
+        store.put("a", vec![7; 1 << 20]).unwrap();
+        store.stats().log_bytes > 5 << 20 || checkpoints() > before
+    });
+    wait_for("a checkpoint", || checkpoints() > before);
+    // It goes on in the next rest, at its rate.
+    let waited = store.stats().spill.compaction_rate_wait;
+    wait_for("its rate counts", || {
+        store.stats().spill.compaction_rate_wait > waited
+    });
+    assert_eq!(store.get(b"a").unwrap(), Some(vec![7; 1 << 20]));
+    assert_eq!(store.get(&7u32.to_be_bytes()).unwrap(), None);
+}
+
+#[test]
+fn closing_does_not_wait_for_compaction_at_rest() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = compacting(&dir);
+    must_end(move || store.close()).unwrap();
+}
