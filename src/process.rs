@@ -8,6 +8,9 @@ use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::SystemTime;
+
+use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::width::to_usize;
 use crate::{Error, Result};
@@ -27,8 +30,24 @@ pub(crate) fn addresses_left() -> Option<u64> {
     Some(limit.saturating_sub(pages * rustix::param::page_size() as u64))
 }
 
-/// A number that nobody foresees. A thread may ask for it while its own data is being dropped.
+/// A number that nobody foresees, nor draws once more: for what files are told apart by. It is the system's own, as children
+/// have copies of what a process draws numbers from. A thread may ask for it while its own data is being dropped.
 pub(crate) fn random_number() -> u64 {
+    let mut bytes = [0; size_of::<u64>()];
+    match getrandom(&mut bytes, GetRandomFlags::empty()) {
+        Ok(len) if len == bytes.len() => u64::from_ne_bytes(bytes),
+        // Linux has it from 3.17 on; a filter of calls may refuse it.
+        _ => RandomState::new().hash_one((Opener::this(), SystemTime::now())),
+    }
+}
+
+/// Two of them.
+pub(crate) fn random_id() -> [u64; 2] {
+    [random_number(), random_number()]
+}
+
+/// A seed that nobody foresees for hashes in memory, which a child may have, too. Costs less.
+pub(crate) fn hash_seed() -> u64 {
     RandomState::new().hash_one(0)
 }
 
@@ -57,7 +76,7 @@ fn count_forks() {
 }
 
 /// The process that has opened something.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Hash)]
 pub(crate) struct Opener {
     pid: u32,
     forks: u32,

@@ -4,6 +4,7 @@
 //! of the table has, and where a table that grows keeps it. Each has one byte, which counts up
 //! to 255 and is halved whenever items have left (an LFU with aging, as GPHash's bucket cache, §3.3).
 
+use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 /// Bytes of items in a partition, more or less.
@@ -103,7 +104,8 @@ impl AccessCounts {
         EvictionCut {
             below,
             share: (wanted * 256).div_ceil(histogram.0[below].max(1)),
-            salt: rand::random(),
+            // Not of `rand`, which a thread whose own data is being dropped may have no more.
+            salt: RandomState::new().hash_one(0),
         }
     }
 

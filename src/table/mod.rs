@@ -36,6 +36,7 @@ use crossbeam_utils::CachePadded;
 use crate::layout::{ExtentKind, KeyClass, Metadata, Shape, Superblock};
 use crate::metrics::counts::Counts;
 use crate::pm::Medium;
+use crate::process;
 #[cfg(feature = "cuda")]
 use crate::sync::thread_number;
 use crate::sync::{Mutex, Ordering, RwLock};
@@ -117,7 +118,7 @@ impl<M: Medium> Table<M> {
         capacity: u64,
         path: &Path,
     ) -> Result<Self> {
-        let superblock = Superblock::new(&shape, rand::random(), rand::random());
+        let superblock = Superblock::new(&shape, process::random_id(), process::random_number());
         Self::create_with(medium, superblock, shape, metadata, capacity, path)
     }
 

@@ -56,7 +56,7 @@ impl<'k, K: Fn(u32) -> &'k [u8] + Sync> KeyWrites<'k, K> {
         gpu: Option<&VersionSorter>,
     ) -> Self {
         loop {
-            let seed = process::random_number();
+            let seed = process::hash_seed();
             let version = |position| KeyWrite {
                 hash: xxh3_64_with_seed(key(position), seed),
                 position,

@@ -10,6 +10,7 @@ use super::reserve::Shares;
 use super::unopened;
 use super::unopened::damaged;
 use crate::pm::{Dir, parent_of};
+use crate::process;
 use crate::{Error, Result};
 
 /// How many partitions a store is to have.
@@ -99,7 +100,11 @@ impl Identity {
     /// The store's name, how many partitions it has, and which this is, where there is none yet.
     pub(super) fn new_identity(&self) -> ([u64; 2], u32, u32) {
         match self {
-            Self::First(count) => (rand::random(), count.wanted.unwrap_or(count.default), 0),
+            Self::First(count) => (
+                process::random_id(),
+                count.wanted.unwrap_or(count.default),
+                0,
+            ),
             Self::Other(first, number, ..) => {
                 let store_id = id_of_partition(first.store_id, *number);
                 (store_id, first.partitions, *number)

@@ -64,7 +64,7 @@ impl ReadKeys {
             Some(spilled) => spilled,
             None => self.spilled.insert(Box::new(SpilledHashes {
                 file: Arc::new(spill.create_file("keys that a transaction has read")?),
-                seed: process::random_number(),
+                seed: process::hash_seed(),
                 runs: Vec::new(),
             })),
         };

@@ -1,6 +1,10 @@
 //! A process forks while it has files open, and the child drops its copies.
 
+use std::fs;
+use std::hash::{BuildHasher, RandomState};
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
 
 use gphash::store::{Columns, Request, Store, StoreOptions, WriteBatch};
 use gphash::{Domain, Error};
@@ -181,5 +185,39 @@ fn verbs_of_a_store_are_refused_in_a_child() {
         store.put("c", "3").unwrap();
         assert_eq!(store.range(..).count(), 2);
         store.close().unwrap();
+    }
+}
+
+/// Of what a process draws random numbers from, its children have copies. A log that one of them has left must not pass for
+/// that of another, nor a group of changes.
+#[test]
+fn children_draw_numbers_of_their_own() {
+    let _alone = alone();
+    let folder = TempDir::new_in("/dev/shm").unwrap();
+    // What children would go on with.
+    let drawn = (RandomState::new().hash_one(0), rand::random::<u64>());
+    let mut written = Vec::new();
+    for name in ["first", "second"] {
+        let path = folder.path().join(name);
+        let made = in_a_child(|| {
+            let store = Store::open(&path, &StoreOptions::new().partitions(2)).unwrap();
+            store.put("a", "1").unwrap();
+            store.put("b", "2").unwrap();
+            store.close().unwrap();
+            Table::create(path.join("table"), &options(Domain::Shared)).unwrap();
+            0
+        });
+        assert_eq!(made, Some(0), "after {drawn:?}");
+        let number = |file: PathBuf, at: Range<usize>| fs::read(file).unwrap()[at].to_vec();
+        let logs = fs::read_dir(path.join("wal")).unwrap();
+        let log = logs.map(|entry| entry.unwrap().path()).max().unwrap();
+        let salt = number(log, 48..56);
+        // Where `docs/format.md` and `docs/store.md` have them.
+        let file_id = number(path.join("table"), 24..40);
+        let store_id = number(path.join("MANIFEST"), 16..32);
+        written.push([salt, file_id, store_id]);
+    }
+    for (first, second) in written[0].iter().zip(&written[1]) {
+        assert_ne!(first, second);
     }
 }
