@@ -53,7 +53,6 @@ pub(crate) struct BytesIndex<E: BytesEngine = CpuEngine> {
     maintainer: Own<Maintainer<Mapping>>,
     engine: Own<E>,
     table: Own<Arc<Table<Mapping>>>,
-    closed: bool,
 }
 
 /// An index whose records, until this is dropped, stay where they are.
@@ -139,7 +138,6 @@ impl<E: BytesEngine> BytesIndex<E> {
             maintainer: Own::new(engine.maintain(&table)),
             engine: Own::new(engine),
             table: Own::new(table),
-            closed: false,
         }
     }
 
@@ -571,13 +569,15 @@ impl<E: BytesEngine> BytesIndex<E> {
         self.table.hash_seed
     }
 
-    /// Closes the file cleanly, so that the next open scans nothing. (Dropping does the same but
-    /// cannot say what failed.)
+    /// Closes the file cleanly, so that the next open scans nothing. Dropped, it is [abandoned](Self::abandon): nobody
+    /// knows then whether the log has what this has.
     ///
     /// # Errors
     /// As [`sync`](Self::sync); the next open recovers the file then.
     pub(crate) fn close(mut self) -> Result<()> {
-        self.shut()
+        self.table.opener().check(self.path())?;
+        self.maintainer.stop();
+        self.table.close()
     }
 
     /// Closes a file that was clean and has not changed since. In `Checkpointed` that writes nothing: the
@@ -601,30 +601,7 @@ impl<E: BytesEngine> BytesIndex<E> {
     }
 
     /// Lets go of the file as the death of the process would: the next open recovers it.
-    pub(crate) fn abandon(mut self) {
-        self.closed = true;
-        self.maintainer.stop();
-    }
-
-    fn shut(&mut self) -> Result<()> {
-        if std::mem::replace(&mut self.closed, true) {
-            return Ok(());
-        }
-        self.table.opener().check(self.path())?;
-        self.maintainer.stop();
-        self.table.close()
-    }
-}
-
-impl<E: BytesEngine> Drop for BytesIndex<E> {
-    fn drop(&mut self) {
-        if !self.table.opener().is_here() {
-            return;
-        }
-        if let Err(error) = self.shut() {
-            tracing::error!(%error, "the records were not cleanly closed");
-        }
-    }
+    pub(crate) fn abandon(self) {}
 }
 
 impl<M: Medium> Table<M> {

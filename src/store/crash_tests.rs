@@ -2,6 +2,7 @@
 //! is opened then must hold what a prefix of the batches has left, and at least what was promised to
 //! be durable.
 
+mod closes;
 mod salvages;
 
 use std::collections::{BTreeMap, HashSet};

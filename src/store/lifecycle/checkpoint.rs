@@ -91,13 +91,16 @@ impl StoreInner {
         let begun = self.try_checkpoint();
         let checkpoint = begun.and_then(|()| self.complete_checkpoint());
         self.store_dir.retire_old_segments(0);
+        if checkpoint.is_err() {
+            // The index, which is durable when it is closed, must not have what the log may lose.
+            self.log.sync()?;
+        }
         let is_copied = self.tiers.table.is_copied();
         if is_full(&checkpoint) {
             // The log stays in its place, with all that was answered.
             tracing::warn!(
                 "the store is closed without a checkpoint: the disk has no room for one"
             );
-            self.log.sync()?;
             if is_copied {
                 self.tiers.table.abandon();
                 return Ok(false);
