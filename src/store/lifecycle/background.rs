@@ -17,6 +17,9 @@ use crate::table::idle::IdleWatch;
 /// How long to wait before what has failed is tried again, and until items that are read again come up.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
+/// The longest wait before a checkpoint is tried again: each try may take another segment of the log.
+const CHECKPOINT_RETRY_INTERVAL_MAX: Duration = Duration::from_secs(30);
+
 /// Bytes of old versions that are freed before the allocator is told to give them back.
 const FREED_BYTES_MAX: u64 = 8 << 20;
 
@@ -52,6 +55,7 @@ impl Background {
         let saved = Arc::downgrade(partition);
         let mut watch = IdleWatch::default();
         let mut has_freed = false;
+        let mut tries = CheckpointTries::default();
         self.index.set_work(move || {
             let partition = unbroken(&saved)?;
             partition.state.forget_unseen();
@@ -67,8 +71,11 @@ impl Background {
             let log_bytes = partition.state.log.bytes();
             let is_full = was_full && log_bytes > 0;
             let rest = match partition.background.is_long(log_bytes) || is_full {
-                true => again(partition.checkpoint(), "there is no checkpoint yet"),
-                false => None,
+                true => tries.again(|| partition.checkpoint()),
+                false => {
+                    tries = CheckpointTries::default();
+                    None
+                }
             };
             let rest = rest.or_else(|| compact_if_idle(&partition, &mut watch));
             partition.serve_if_nobody_does();
@@ -174,6 +181,30 @@ fn compact_if_idle(partition: &Arc<Partition>, watch: &mut IdleWatch) -> Option<
     index.or_else(|| partition.compact_files_if_idle(watch, paced))
 }
 
+/// Tries of a checkpoint that fails, each after twice as long as the one before it, however often the thread is called.
+#[derive(Default)]
+struct CheckpointTries {
+    rest: Duration,
+    next: Option<Instant>,
+}
+
+impl CheckpointTries {
+    /// Tries it unless that is too early; gives when to do so again if it has failed.
+    fn again(&mut self, checkpoint: impl FnOnce() -> Result<()>) -> Option<Duration> {
+        let now = Instant::now();
+        if let Some(next) = self.next.filter(|&next| next > now) {
+            return Some(next - now);
+        }
+        if again(checkpoint(), "there is no checkpoint yet").is_none() {
+            *self = Self::default();
+            return None;
+        }
+        self.rest = (2 * self.rest).clamp(RETRY_INTERVAL, CHECKPOINT_RETRY_INTERVAL_MAX);
+        self.next = Some(Instant::now() + self.rest);
+        Some(self.rest)
+    }
+}
+
 /// When to try again what has failed.
 fn again(done: Result<()>, failure: &'static str) -> Option<Duration> {
     let error = done.err()?;
@@ -231,3 +262,6 @@ fn keep_table(partition: Weak<Partition>) -> impl FnMut() -> Option<Duration> {
             .or_else(|| is_beyond().then_some(RETRY_INTERVAL))
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;
