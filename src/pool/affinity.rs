@@ -1,9 +1,36 @@
 //! Which cores threads run on.
 
+use std::cell::Cell;
 use std::io;
 use std::sync::Arc;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+thread_local! {
+    /// Where this thread could run before it was pinned, if it was.
+    static BEFORE: Cell<Option<CpuSet>> = const { Cell::new(None) };
+}
+
+/// Where a thread may run that the caller starts: where the caller could before he was pinned. The system would have it
+/// run where the caller runs.
+#[derive(Debug, Clone, Copy)]
+pub struct Unpinned(Option<CpuSet>);
+
+impl Unpinned {
+    /// What holds for threads that the caller starts.
+    pub fn of_caller() -> Self {
+        Self(BEFORE.try_with(Cell::get).unwrap_or_default())
+    }
+
+    /// Has the calling thread run there, which has just been started.
+    pub fn restore(self) {
+        if let Self(Some(set)) = self
+            && let Err(error) = sched_setaffinity(None, &set)
+        {
+            tracing::warn!(%error, "a thread runs where the one runs that has started it");
+        }
+    }
+}
 
 /// Cores, by the numbers that the system gives them. Without any, threads run where the scheduler puts them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -28,7 +55,10 @@ impl Affinity {
         if self.0.is_empty() {
             return Ok(None);
         }
-        let allowed = sched_getaffinity(None)?;
+        let allowed = match Unpinned::of_caller() {
+            Unpinned(Some(before)) => before,
+            Unpinned(None) => sched_getaffinity(None)?,
+        };
         let is_allowed = |&core: &usize| core < CpuSet::MAX_CPU && allowed.is_set(core);
         let missing = self.0.iter().find(|core| !is_allowed(core));
         Ok(missing.map(|core| (*core, (0..CpuSet::MAX_CPU).filter(is_allowed).collect())))
@@ -39,10 +69,19 @@ impl Affinity {
         let Some(nth) = number.checked_rem(self.0.len()) else {
             return;
         };
+        let core = self.0[nth];
+        if core >= CpuSet::MAX_CPU {
+            return tracing::warn!(
+                core,
+                "a thread is not pinned: the system knows no such core"
+            );
+        }
+        let before = sched_getaffinity(None);
         let mut set = CpuSet::new();
-        set.set(self.0[nth]);
-        if let Err(error) = sched_setaffinity(None, &set) {
-            tracing::warn!(%error, core = self.0[nth], "a thread is not pinned");
+        set.set(core);
+        match sched_setaffinity(None, &set) {
+            Ok(()) => BEFORE.set(before.ok()),
+            Err(error) => tracing::warn!(%error, core, "a thread is not pinned"),
         }
     }
 }

@@ -32,7 +32,7 @@ use std::thread;
 use parking_lot::Mutex;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
-use affinity::Affinity;
+use affinity::{Affinity, Unpinned};
 use worker::{REST, Worker};
 
 /// Threads that are there from the first work on until there was none for a while.
@@ -91,8 +91,10 @@ impl Pool {
         if pool.is_none() {
             let Shared { kind, count, .. } = *self.shared;
             let affinity = self.shared.affinity.clone();
+            let unpinned = Unpinned::of_caller();
             let start = move |nth| {
                 IS_OURS.set(true);
+                unpinned.restore();
                 affinity.pin(nth);
             };
             let builder = ThreadPoolBuilder::new()
@@ -220,8 +222,12 @@ pub fn run_off_pool<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     }
     let given = Mutex::new(Some(work));
     let take = || given.lock().take().expect("it is done once");
+    let unpinned = Unpinned::of_caller();
     thread::scope(|scope| {
-        let started = thread::Builder::new().spawn_scoped(scope, || take()());
+        let started = thread::Builder::new().spawn_scoped(scope, || {
+            unpinned.restore();
+            take()()
+        });
         match started {
             Ok(worker) => worker
                 .join()

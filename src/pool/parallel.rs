@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use rayon::ThreadPoolBuilder;
 use rayon::prelude::*;
 
+use super::affinity::Unpinned;
 use super::{cores, crew, is_in_foreign_pool};
 
 /// Parts for each thread: one that has other things to do leaves some to the others.
@@ -183,7 +184,9 @@ pub fn threads() -> usize {
 /// and the system gives it none.
 pub(super) fn has_threads() -> bool {
     static HAS_OWN: LazyLock<bool> = LazyLock::new(|| {
-        let Err(error) = ThreadPoolBuilder::new().build_global() else {
+        let unpinned = Unpinned::of_caller();
+        let builder = ThreadPoolBuilder::new().start_handler(move |_| unpinned.restore());
+        let Err(error) = builder.build_global() else {
             return true;
         };
         match error.source() {
@@ -238,9 +241,14 @@ fn run_on(threads: usize, parts: usize, part: &(dyn Fn(usize) + Sync)) {
             }
         }
     };
+    let unpinned = Unpinned::of_caller();
+    let work = || {
+        unpinned.restore();
+        each();
+    };
     thread::scope(|scope| {
         let builder = || thread::Builder::new().name("gphash-parts".into());
-        let start = |_| builder().spawn_scoped(scope, each).ok();
+        let start = |_| builder().spawn_scoped(scope, work).ok();
         let others: Vec<_> = (1..threads.min(parts)).map_while(start).collect();
         each();
         for other in others {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use crate::affinity::Affinity;
+use crate::affinity::{Affinity, Unpinned};
 
 /// How long a thread waits for more work before it ends. To start one takes far less.
 pub const REST: Duration = Duration::from_secs(1);
@@ -107,9 +107,11 @@ impl Worker {
         };
         let given = Arc::new(Mutex::new(Some(round)));
         let (taken, life) = (Arc::clone(&given), Arc::clone(shared));
+        let unpinned = Unpinned::of_caller();
         let started = thread::Builder::new()
             .name(shared.name.into())
             .spawn(move || {
+                unpinned.restore();
                 if let Some(round) = taken.lock().take() {
                     life.live(round);
                 }

@@ -49,3 +49,51 @@ fn cores_that_are_not_there_are_named() {
     assert_eq!(Affinity::default().missing().unwrap(), None);
     assert_eq!(allowed(), cores);
 }
+
+#[test]
+fn threads_that_pinned_ones_start_run_anywhere() {
+    let cores = allowed();
+    let (told, found) = std::sync::mpsc::channel();
+    let pinned = Worker::on("pinned", Affinity::new(cores[..1].to_vec()), 0);
+    pinned.set_work(move || {
+        let one = Affinity::new(vec![*cores.last().unwrap()]);
+        told.send((one.missing().unwrap(), vec![])).unwrap();
+        let other = Worker::new("other");
+        let of_other = told.clone();
+        other.set_work(move || {
+            of_other.send((None, allowed())).unwrap();
+            None
+        });
+        other.call().unwrap();
+        other.stop();
+        let pool = Pool::new("others", 2);
+        for allowed in pool.map(vec![(); 8], |()| allowed()) {
+            told.send((None, allowed)).unwrap();
+        }
+        for allowed in crate::parallel::map_waiting(0..2, |_| allowed()) {
+            told.send((None, allowed)).unwrap();
+        }
+        None
+    });
+    pinned.call().unwrap();
+    // A store that it opens may use all of them.
+    assert_eq!(found.recv().unwrap().0, None);
+    pinned.stop();
+    let all = allowed();
+    let others: Vec<Vec<usize>> = found.iter().map(|(_, allowed)| allowed).collect();
+    // Of the last two parts the pinned thread may have done one, or both.
+    let (those, mine) = others.split_at(9);
+    assert!(those.iter().all(|allowed| *allowed == all), "{those:?}");
+    assert!(
+        mine.iter()
+            .any(|allowed| *allowed == all || allowed.len() == 1)
+    );
+}
+
+#[test]
+fn thread_without_its_core_runs_anywhere() {
+    let all = allowed();
+    Affinity::new(vec![CpuSet::MAX_CPU]).pin(0);
+    Affinity::new(vec![usize::MAX]).pin(3);
+    assert_eq!(allowed(), all);
+}

@@ -34,6 +34,7 @@ use crate::gpu::abi::{Counters, TableView};
 use crate::gpu::device::Device;
 use crate::gpu::memory::{DeviceMemory, fill, wait};
 use crate::pm::{Mapping, Medium};
+use crate::pool::affinity::Unpinned;
 use crate::table::Table;
 use crate::{AddressOrder, Error, Options, Result};
 use reader_gate::ReaderGate;
@@ -311,7 +312,10 @@ impl DeviceTable {
 /// # Errors
 /// [`Error::Io`] if the system gives no more threads.
 fn pool(kind: &'static str, path: &Path) -> Result<ThreadPool> {
-    let pool = ThreadPoolBuilder::new().thread_name(move |nth| format!("gphash-{kind}-{nth}"));
+    let unpinned = Unpinned::of_caller();
+    let pool = ThreadPoolBuilder::new()
+        .start_handler(move |_| unpinned.restore())
+        .thread_name(move |nth| format!("gphash-{kind}-{nth}"));
     let failed = |error| Error::io(path, "start the threads of", io::Error::other(error));
     pool.build().map_err(failed)
 }
