@@ -4,7 +4,7 @@
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -91,6 +91,12 @@ impl Partition {
     /// Waits while the table is far beyond its budget, for a bounded time, unless there is no way out of
     /// it for items.
     pub fn wait_for_room(self: &Arc<Self>) {
+        self.wait_for_room_since(&OnceCell::new());
+    }
+
+    /// The same of one of several partitions, which the caller waits for in all no longer than for one of them: since
+    /// the first wait has `begun`.
+    pub fn wait_for_room_since(self: &Arc<Self>, begun: &OnceCell<Instant>) {
         let Some(budget) = &self.state.budget else {
             return;
         };
@@ -108,10 +114,10 @@ impl Partition {
                 }
                 return;
             }
-            let started = Instant::now();
+            let begun = begun.get_or_init(Instant::now);
             let mut left = budget.left.lock();
-            while is_full() && started.elapsed() < STALL_TIME_MAX {
-                let rest = STALL_TIME_MAX.saturating_sub(started.elapsed());
+            while is_full() && begun.elapsed() < STALL_TIME_MAX {
+                let rest = STALL_TIME_MAX.saturating_sub(begun.elapsed());
                 // Nobody tells what has left other partitions.
                 budget
                     .has_left

@@ -22,6 +22,7 @@ mod reads;
 mod route;
 mod stats;
 
+use std::cell::OnceCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -258,11 +259,13 @@ impl Partitions {
         threads.run_for_caller(batch.len(), || Split::new(batch.len(), number_of))
     }
 
-    /// Waits while the table of a partition that is changed is far beyond its budget.
+    /// Waits while the table of a partition that is changed is far beyond its budget, no longer for all than for one.
     fn wait_for_room(&self, split: &Split) {
         if self.first().state.budget.is_some() {
-            let changed = split.counts().iter();
-            changed.for_each(|&(number, _)| self.all[number].wait_for_room());
+            let begun = OnceCell::new();
+            for &(number, _) in split.counts() {
+                self.all[number].wait_for_room_since(&begun);
+            }
         }
     }
 
