@@ -416,6 +416,14 @@ impl Loaded {
             }
             Ok(())
         };
+        // Counted when the file was read before; a bad sector may say less now.
+        if count > self.records.len() {
+            return Err(Error::DamagedLog {
+                path: segment.path().to_path_buf(),
+                at: self.end as u64,
+                found: "other bytes than a moment ago".into(),
+            });
+        }
         let of_part = |mut part: Range<usize>| {
             // As many as the records tell, unless they have no room for these.
             let most = |(_, header): &(usize, RecordHeader)| {
