@@ -2693,4 +2693,25 @@ pub const MUTATIONS: &[Mutation] = &[
         replacement: "if false {",
         suite: Suite::Store("options_that_cannot_be"),
     },
+    Mutation {
+        name: "children draw the numbers of files that others have drawn",
+        file: "src/process.rs",
+        find: "Ok(len) if len == bytes.len() => u64::from_ne_bytes(bytes),",
+        replacement: "Ok(_) => hash_seed(),",
+        suite: Suite::Paths("children_draw"),
+    },
+    Mutation {
+        name: "an index is closed whose log could not be made durable",
+        file: "src/store/lifecycle/checkpoint.rs",
+        find: "        if checkpoint.is_err() {\n            // The index",
+        replacement: "        if false {\n            // The index",
+        suite: Suite::Unit("crash_tests::closes"),
+    },
+    Mutation {
+        name: "a checkpoint that fails is tried at each change",
+        file: "src/store/lifecycle/background.rs",
+        find: "self.next.filter(|&next| next > now)",
+        replacement: "self.next.filter(|_| false)",
+        suite: Suite::Unit("lifecycle::background"),
+    },
 ];
