@@ -513,8 +513,9 @@ impl Store {
         self.partitions().stats()
     }
 
-    /// Waits for asynchronous requests, takes a checkpoint and closes all files. A store that others
-    /// [share](Self::snapshot_owned) is not closed before they are gone.
+    /// Waits for asynchronous requests, takes a checkpoint and closes all files. On a full disk the log stays, for the
+    /// next opening to replay, and the call succeeds. A store that others [share](Self::snapshot_owned) is not closed
+    /// before they are gone.
     ///
     /// # Examples
     /// ```

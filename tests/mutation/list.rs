@@ -1246,8 +1246,8 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "closing a store does not write down what its partitions have come to",
         file: "src/store/lifecycle/checkpoint.rs",
-        find: "    store_dir.note_others()\n",
-        replacement: "    Ok(())\n",
+        find: "    store_dir.note_others().map(|()| is_free)\n",
+        replacement: "    Ok(is_free)\n",
         suite: Suite::Store("partitions"),
     },
     Mutation {

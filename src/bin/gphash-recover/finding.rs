@@ -9,25 +9,23 @@ use indicatif::HumanCount;
 /// What became of a file or of a store.
 pub(crate) struct Outcome {
     pub(crate) finding: gphash::Result<Finding>,
-    /// What became of the compaction, if there was one.
-    pub(crate) compaction: Option<Compaction>,
-}
-
-/// What became of a compaction.
-pub(crate) struct Compaction {
-    /// How many bytes it gave back, unless it failed.
+    /// How many bytes a compaction gave back, if there was one that did not fail.
     pub(crate) bytes_freed: Option<u64>,
-    /// Why it failed, or what is wrong after it.
+    /// Why the compaction failed, or what is wrong after it, or after a recovery.
     pub(crate) trouble: Option<String>,
 }
 
 impl Outcome {
-    pub(crate) fn bytes_freed(&self) -> Option<u64> {
-        self.compaction.as_ref()?.bytes_freed
-    }
-
-    pub(crate) fn trouble(&self) -> Option<&String> {
-        self.compaction.as_ref()?.trouble.as_ref()
+    /// Of a recovery, which has found this.
+    pub(crate) fn of_recovery(finding: gphash::Result<Finding>) -> Self {
+        let state = finding.as_ref().map(Finding::state);
+        let is_left = matches!(state, Ok(ReportState::NeedsRecovery));
+        Self {
+            finding,
+            bytes_freed: None,
+            trouble: is_left
+                .then(|| "not cleanly closed: the disk has no room for a checkpoint".into()),
+        }
     }
 }
 
@@ -61,8 +59,12 @@ impl Finding {
         match (self, checked) {
             (Self::File(report), Self::File(checked)) => update_file(report, checked),
             (Self::Store(report), Self::Store(checked)) => {
-                if checked.state != ReportState::Clean {
-                    report.state = checked.state;
+                match (report.state, checked.state) {
+                    (ReportState::NeedsRecovery, ReportState::Clean) => {
+                        report.state = ReportState::Recovered;
+                    }
+                    (_, ReportState::Clean) => {}
+                    (_, state) => report.state = state,
                 }
                 report.items = checked.items;
                 report.files = checked.files;

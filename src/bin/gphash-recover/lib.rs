@@ -17,7 +17,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use clap::Parser;
-use finding::{Compaction, Finding, Outcome};
+use finding::{Finding, Outcome};
 use gphash::{Error, Progress, Repair, ReportState, compact, recover, store};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use object::Object;
@@ -61,7 +61,7 @@ Exit status:
                 2  a file is damaged, or could not be checked
   else          0  every file is clean now
                 2  a file is damaged and stays as it is, or was damaged before --salvage, or
-                   could not be recovered, compacted, or cleanly closed after that
+                   could not be recovered, compacted or cleanly closed
   A file cannot be checked or recovered if it is not there, is neither an index file nor a store,
   is in use, may not be read or written, or has a format that this build does not know. Nor can
   the index of a store be salvaged alone: give the store's directory.
@@ -101,7 +101,7 @@ pub fn run(arguments: &Arguments, stdout: &mut dyn Write, stderr: &mut dyn Write
                     if position > 0 {
                         output.line("");
                     }
-                    output.report(file, report, outcome.bytes_freed());
+                    output.report(file, report, outcome.bytes_freed);
                 }
             }
             if arguments.quiet
@@ -111,7 +111,7 @@ pub fn run(arguments: &Arguments, stdout: &mut dyn Write, stderr: &mut dyn Write
                     output.complain(format_args!("{}: damaged: {damage}", file.display()));
                 }
             }
-            if let Some(trouble) = outcome.trouble() {
+            if let Some(trouble) = &outcome.trouble {
                 output.complain(format_args!("{}: {trouble}", file.display()));
             }
         }
@@ -136,7 +136,7 @@ enum Status {
 
 impl Status {
     fn of(outcome: &Outcome) -> Self {
-        if outcome.trouble().is_some() {
+        if outcome.trouble.is_some() {
             return Status::Failed;
         }
         match outcome.finding.as_ref().map(Finding::state) {
@@ -172,18 +172,20 @@ fn recover_with_progress(file: &Path, arguments: &Arguments) -> Outcome {
         bar.set_length(total);
         bar.set_position(done);
     };
-    let mut finding = find(file, arguments.repair(), &progress);
-    let compaction = match &mut finding {
+    let finding = find(file, arguments.repair(), &progress);
+    let outcome = match finding {
         Ok(finding) if arguments.compact && finding.state() != ReportState::Damaged => {
-            Some(compact_found(file, finding, &progress))
+            compact_found(file, finding, &progress)
         }
-        Ok(_) | Err(_) => None,
+        finding if arguments.check => Outcome {
+            finding,
+            bytes_freed: None,
+            trouble: None,
+        },
+        finding => Outcome::of_recovery(finding),
     };
     bar.finish_and_clear();
-    Outcome {
-        finding,
-        compaction,
-    }
+    outcome
 }
 
 fn find(
@@ -215,23 +217,25 @@ fn is_of_store(file: &Path) -> bool {
 /// Compacts what was found, which then says how it is afterwards.
 fn compact_found(
     file: &Path,
-    finding: &mut Finding,
+    mut finding: Finding,
     progress: &(dyn Fn(Progress) + Sync),
-) -> Compaction {
+) -> Outcome {
     let before = bytes_on_disk(file);
     let compacted = match file.is_dir() {
         true => store::compact(file, progress),
         false => compact(file, progress),
     };
-    match compacted {
-        Ok(()) => Compaction {
-            bytes_freed: Some(before.saturating_sub(bytes_on_disk(file))),
-            trouble: finding.update(find(file, Repair::Check, progress)),
-        },
-        Err(error) => Compaction {
-            bytes_freed: None,
-            trouble: Some(format!("not compacted: {error}")),
-        },
+    let (bytes_freed, trouble) = match compacted {
+        Ok(()) => (
+            Some(before.saturating_sub(bytes_on_disk(file))),
+            finding.update(find(file, Repair::Check, progress)),
+        ),
+        Err(error) => (None, Some(format!("not compacted: {error}"))),
+    };
+    Outcome {
+        finding: Ok(finding),
+        bytes_freed,
+        trouble,
     }
 }
 

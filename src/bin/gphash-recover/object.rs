@@ -62,7 +62,7 @@ impl<'f> Object<'f> {
         let (state, error) = match &outcome.finding {
             Ok(finding) => {
                 let mut errors = finding.damage();
-                errors.extend(outcome.trouble().cloned());
+                errors.extend(outcome.trouble.clone());
                 let error = (!errors.is_empty()).then(|| errors.join("; "));
                 (word(finding.state()), error)
             }
@@ -107,7 +107,7 @@ impl<'f> Object<'f> {
             items_lost: finding.map(|finding| finding.lost().0),
             keys_lost: finding.map(|finding| hexadecimal(finding.lost().1)),
             elapsed_ms: finding.map(Finding::milliseconds),
-            bytes_freed: outcome.bytes_freed(),
+            bytes_freed: outcome.bytes_freed,
             store,
             error,
         }

@@ -20,10 +20,8 @@ fn told(mut finding: Finding, checked: gphash::Result<Finding>) -> (u8, String) 
     let trouble = finding.update(checked);
     let outcome = Outcome {
         finding: Ok(finding),
-        compaction: Some(Compaction {
-            bytes_freed: Some(1),
-            trouble,
-        }),
+        bytes_freed: Some(1),
+        trouble,
     };
     let object = Object::new(Path::new("store"), &outcome).to_json();
     assert!(object.contains(r#""bytes_freed":1"#), "{object}");
@@ -44,9 +42,9 @@ fn check_that_fails_after_a_compaction_keeps_what_it_has_freed() {
     assert!(!object.contains("not compacted"), "{object}");
 }
 
-/// As a full disk leaves it, which has no room for the last checkpoint.
+/// As a full disk leaves it, which has no room for the last checkpoint, after a recovery or a compaction.
 #[test]
-fn store_that_needs_recovery_after_a_compaction_is_not_as_one_before() {
+fn store_that_still_needs_recovery_is_a_failure() {
     let folder = tempfile::tempdir().unwrap();
     let (path, finding) = recovered(folder.path());
     let store = Store::open(&path, &Default::default()).unwrap();
@@ -54,8 +52,10 @@ fn store_that_needs_recovery_after_a_compaction_is_not_as_one_before() {
     // It is never closed.
     let killed = folder.path().join("killed");
     copy(&path, &killed);
-    let checked = find(&killed, Repair::Check, &|_| {});
-    let (status, object) = told(finding, checked);
+    let find = || find(&killed, Repair::Check, &|_| {});
+    let outcome = Outcome::of_recovery(find());
+    assert!(matches!(Status::of(&outcome), Status::Failed));
+    let (status, object) = told(finding, find());
     assert_eq!(status, Status::Failed as u8);
     assert!(object.contains("no room for a checkpoint"), "{object}");
     assert!(object.contains(r#""state":"needs_recovery""#), "{object}");

@@ -8,12 +8,13 @@ use crate::store::files::dir::{Room, is_full};
 use crate::store::inner::StoreInner;
 use crate::table::room::Need;
 
-/// Closes all partitions of a store, the first one last.
+/// Closes all partitions of a store, the first one last. Tells whether no log is needed any more: a full disk has no
+/// room for a checkpoint.
 ///
 /// # Errors
 /// One of those of the partitions. The log of that partition stays then, and that of the first one, which decides for the
 /// others as long as they have logs.
-pub fn close_all(states: Vec<StoreInner>) -> Result<()> {
+pub fn close_all(states: Vec<StoreInner>) -> Result<bool> {
     let store_dir = Arc::clone(&states[0].store_dir);
     let mut states = states.into_iter();
     let first = states.next().expect("a store has a partition");
@@ -23,8 +24,8 @@ pub fn close_all(states: Vec<StoreInner>) -> Result<()> {
         all.and_then(|are_free| this.map(|is_free| are_free && is_free))
     });
     let is_free = matches!(closed, Ok(true));
-    closed.and(first.close(is_free))?;
-    store_dir.note_others()
+    let is_free = closed.and(first.close(is_free))?;
+    store_dir.note_others().map(|()| is_free)
 }
 
 impl StoreInner {

@@ -44,10 +44,11 @@ use crate::{Engine, Error, Progress, Recovery, Repair, Report, ReportState, Resu
 ///   lost key, an older value or one that was deleted since, comes to light again. The report
 ///   counts what is lost and what has reverted, and names the keys that are known.
 ///
-/// With [`Repair::Check`] every file stays as it is, byte for byte, and others may check it at the same
-/// time. The report says of each file how it was; files that were repaired are
-/// [`Recovered`](ReportState::Recovered). It reads all of the index and of the log, one segment in memory at
-/// a time. `progress` is called now and then, from any thread.
+/// With [`Repair::Check`] every file stays as it is, byte for byte, and others may check it at the same time. The
+/// report says of each file how it was; files that were repaired are [`Recovered`](ReportState::Recovered). A log that
+/// stays, as a full disk had no room for a checkpoint, still is [`NeedsRecovery`](ReportState::NeedsRecovery). It reads
+/// all of the index and of the log, one segment in memory at a time. `progress` is called now and then, from any
+/// thread.
 ///
 /// # Examples
 /// ```
@@ -595,7 +596,14 @@ fn repair_store(
     for (state, files) in states.iter().zip(&repaired) {
         reports.push(report_of(state, files, &in_log));
     }
-    close_all(states)?;
+    let is_closed = close_all(states)?;
+    // A log that stays is for the next opening to replay.
+    let stays = |file: &FileReport| !is_closed && file.kind == StoreFile::Log;
+    for file in reports.iter_mut().flat_map(|report| &mut report.files) {
+        if file.state == ReportState::NeedsRecovery && !stays(file) {
+            file.state = ReportState::Recovered;
+        }
+    }
     Ok(joined(reports, parts))
 }
 
@@ -621,11 +629,6 @@ fn report_of(state: &StoreInner, repaired: &RepairedFiles, in_log: &HashSet<&[u8
         }
     }
     let stats = state.tiers.table.stats();
-    for file in &mut report.files {
-        if file.state == ReportState::NeedsRecovery {
-            file.state = ReportState::Recovered;
-        }
-    }
     report.items = state.tiers.keys();
     report.log_records = state.replayed_records;
     report.was_repaired = true;
@@ -639,6 +642,5 @@ fn report_of(state: &StoreInner, repaired: &RepairedFiles, in_log: &HashSet<&[u8
         },
         ..index
     });
-    report.judge();
     report
 }

@@ -333,6 +333,6 @@ impl Partitions {
         let Self { all, .. } = last_of(self);
         // The threads of each may have checkpoints taken of others.
         all.iter().for_each(|partition| partition.stop());
-        close_all(all.into_iter().map(Partition::into_state).collect())
+        close_all(all.into_iter().map(Partition::into_state).collect()).map(|_| ())
     }
 }
