@@ -312,7 +312,7 @@ fn run_all(arguments: &Arguments) -> Result<(), Failure> {
         value: arguments.value_size,
     };
     if let Some(path) = &arguments.abandon {
-        return replay::abandon(path, arguments.records, sizes);
+        return replay::abandon(path, arguments.records, arguments.partitions, sizes);
     }
     let parent = arguments.path.clone().unwrap_or_else(std::env::temp_dir);
     let folder = tempfile::Builder::new()
@@ -327,7 +327,7 @@ fn run_all(arguments: &Arguments) -> Result<(), Failure> {
     })?;
     if arguments.replay {
         let path = folder.path().join("abandoned");
-        let replayed = replay::measure(&path, arguments.records, sizes)?;
+        let replayed = replay::measure(&path, arguments.records, arguments.partitions, sizes)?;
         return report::print_replayed(&replayed, arguments.json);
     }
     let settings = Settings {

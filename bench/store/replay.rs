@@ -25,15 +25,24 @@ pub struct Replayed {
     pub mb_per_s: f64,
 }
 
-fn options(records: u64) -> StoreOptions {
-    StoreOptions::new()
+fn options(records: u64, partitions: Option<u32>) -> StoreOptions {
+    let options = StoreOptions::new()
         .capacity(records)
-        .checkpoint_bytes(u64::MAX)
+        .checkpoint_bytes(u64::MAX);
+    match partitions {
+        Some(partitions) => options.partitions(partitions),
+        None => options,
+    }
 }
 
 /// Puts records into a store and ends the process without closing it.
-pub fn abandon(path: &Path, records: u64, sizes: Sizes) -> Result<(), Failure> {
-    let store = Store::open(path, &options(records))?;
+pub fn abandon(
+    path: &Path,
+    records: u64,
+    partitions: Option<u32>,
+    sizes: Sizes,
+) -> Result<(), Failure> {
+    let store = Store::open(path, &options(records, partitions))?;
     for first in (0..records).step_by(usize::try_from(BATCH).unwrap()) {
         let puts = (first..records.min(first + BATCH)).map(|record| Request::Put {
             key: sizes.key(record),
@@ -46,20 +55,28 @@ pub fn abandon(path: &Path, records: u64, sizes: Sizes) -> Result<(), Failure> {
 }
 
 /// Has another process abandon a store at `path`, and opens it.
-pub fn measure(path: &Path, records: u64, sizes: Sizes) -> Result<Replayed, Failure> {
+pub fn measure(
+    path: &Path,
+    records: u64,
+    partitions: Option<u32>,
+    sizes: Sizes,
+) -> Result<Replayed, Failure> {
+    let partitions_argument = partitions.map(|partitions| format!("--partitions={partitions}"));
     let ended = Command::new(std::env::current_exe()?)
         .arg("--abandon")
         .arg(path)
         .args(["--records", &records.to_string()])
         .args(["--key-size", &sizes.key.to_string()])
         .args(["--value-size", &sizes.value.to_string()])
+        .args(partitions_argument)
         .status()?;
     if !ended.success() {
         return Err(format!("the process that fills the store ended with {ended}").into());
     }
     let bytes = Arc::new(AtomicU64::new(0));
     let read = Arc::clone(&bytes);
-    let options = options(records).on_replay(move |_, all| read.store(all, Ordering::Relaxed));
+    let options =
+        options(records, partitions).on_replay(move |_, all| read.store(all, Ordering::Relaxed));
     let began = Instant::now();
     let store = Store::open(path, &options)?;
     let took: Duration = began.elapsed();
