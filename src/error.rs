@@ -269,7 +269,7 @@ pub enum Error {
         advice: &'static str,
     },
 
-    /// An index or a store was made with another value of an option that cannot change. It is untouched.
+    /// An index or a store was made with another value of an option that cannot change. Its items are as they were.
     #[error("{}: made with {option} = {found}, the program asks for {expected}", path.display())]
     OptionMismatch {
         /// The file, or the store's manifest.

@@ -74,11 +74,12 @@ impl<K: Pod, V: Pod> Index<K, V> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::SizeMismatch`] for keys or values of another size; [`Error::OptionMismatch`] for another key
-    /// kind or other columns; [`Error::InvalidOption`], [`Error::Domain`], and [`Error::Gpu`] if a GPU is asked for by name;
-    /// [`Error::WrongKind`], [`Error::Foreign`], [`Error::OlderFormat`], [`Error::NewerFormat`], [`Error::UnknownFeatures`],
-    /// [`Error::Truncated`], [`Error::Damaged`], [`Error::JournalMissing`], [`Error::InUse`], [`Error::NotAFile`],
-    /// [`Error::ReadOnly`], [`Error::Io`]. The file stays as it was.
+    /// [`Error::SizeMismatch`] for keys or values of another size; [`Error::OptionMismatch`] for another key kind or
+    /// other columns; [`Error::InvalidOption`], [`Error::Domain`], and [`Error::Gpu`] if a GPU is asked for by name;
+    /// [`Error::WrongKind`], [`Error::Foreign`], [`Error::OlderFormat`], [`Error::NewerFormat`],
+    /// [`Error::UnknownFeatures`], [`Error::Truncated`], [`Error::Damaged`], [`Error::JournalMissing`],
+    /// [`Error::InUse`], [`Error::NotAFile`], [`Error::ReadOnly`], [`Error::NoSpace`], [`Error::Io`]. The file stays as
+    /// it was, but a complete checkpoint in its journal may have come home, as by any opening.
     pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
         let path = path.as_ref();
         // The file knows its shape; checking ours finds types that no file can have.
