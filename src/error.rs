@@ -10,9 +10,8 @@ use rustix::io::Errno;
 
 /// Everything that can go wrong, with what was found and what was expected.
 ///
-/// An operation that returns an error has left the file as it was, but for the batch verbs of
-/// [`Index`](crate::Index). When a batch fails half way, for example on a full disk while the table
-/// grows, some of its operations may have been applied, each of them whole.
+/// What an error has left undone, each verb and variant says. A batch of an [`Index`](crate::Index) may have been done
+/// in part, each operation whole. A batch of a store is done whole or not at all.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

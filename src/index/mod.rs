@@ -195,6 +195,7 @@ impl<K: Pod, V: Pod> Index<K, V> {
     /// # Errors
     /// [`Error::LengthMismatch`] before anything is done; [`Error::Damaged`] when a slot names a record outside the file, or a
     /// value does not have its checksum, where that is [compared](crate::Options::verify_checksums); [`Error::Gpu`].
+    /// `values` then holds some of the values, perhaps a damaged one, and nothing tells which.
     pub fn get(&self, keys: &[K], values: &mut [V]) -> Result<FixedBitSet> {
         same_length(keys.len(), values.len())?;
         let whole = ValuePart::whole(&self.table.shape);
@@ -342,7 +343,7 @@ impl<K: Pod, V: Pod> Index<K, V> {
     /// ```
     ///
     /// # Errors
-    /// As [`get`](Self::get).
+    /// As [`remove`](Self::remove).
     pub fn remove_one(&self, key: &K) -> Result<bool> {
         Ok(self.remove(from_ref(key))?.contains(0))
     }

@@ -279,8 +279,9 @@ impl Store {
     /// [`Error::TooLong`], [`Error::InvalidOption`] for a merge without an operator, [`Error::Reentrant`] and
     /// [`Error::Forked`] before anything is done; [`Error::Limit`] for more than 2^32 - 1 requests.
     /// [`Error::Damaged`] when what is asked for cannot be read, [`Error::NoSpace`], [`Error::Io`] and the like
-    /// when the log cannot be written: nothing was changed. [`Error::Unfinished`] when the index has no room.
-    /// [`Error::Broken`] when a change has panicked.
+    /// when the log cannot be written: nothing was changed. [`Error::Unfinished`] when the index has no room: all was
+    /// changed. [`Error::Broken`] when a change has panicked: then, as when the log cannot be written, the next opening
+    /// may find all the changes.
     pub fn execute(&self, requests: Vec<Request>) -> Result<Vec<Response>> {
         self.check(&requests)?;
         self.metrics()
@@ -396,7 +397,7 @@ impl Store {
         self.change(Request::Merge { key, operand })
     }
 
-    /// Makes changes together: all of them or, after an error or a crash, none.
+    /// Makes changes together: all of them or none, also after a crash.
     ///
     /// # Examples
     /// ```

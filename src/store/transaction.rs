@@ -262,8 +262,8 @@ impl<'s> Transaction<'s> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Conflict`](crate::Error::Conflict) if others have changed what was read; those of
-    /// [`Store::write`]. Nothing was changed then.
+    /// [`Error::Conflict`](crate::Error::Conflict) if others have changed what was read; nothing
+    /// was changed then. Those of [`Store::write`].
     pub fn commit(self) -> Result<()> {
         if self.writes.is_empty() {
             // All that was read is of one moment.
