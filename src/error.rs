@@ -97,7 +97,7 @@ pub enum Error {
     },
 
     /// A file of a later format than this build reads.
-    #[error("{}: format version {found}; this build reads up to version {supported}", path.display())]
+    #[error("{}: format version {found}; this build reads no later one than {supported}", path.display())]
     NewerFormat {
         /// The file.
         path: PathBuf,
@@ -242,7 +242,7 @@ pub enum Error {
     /// A key, a value or the user's metadata is longer than the limit. Nothing was done.
     #[error("a {what} of {found} bytes; the limit is {limit}")]
     TooLong {
-        /// `"key"`, `"value"`, `"merged value"` or `"user metadata"`.
+        /// `"key"`, `"value"`, `"expected value"`, `"operand"`, `"merged value"` or `"user metadata"`.
         what: &'static str,
         /// Its length in bytes.
         found: u64,
