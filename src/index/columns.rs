@@ -9,9 +9,10 @@ use crate::table::record::ValuePart;
 use crate::{Error, Result};
 
 impl<K: Pod, V: Pod> Index<K, V> {
-    /// Copies one column of the values of the keys that are present, and reads no other bytes of them. Bit *i*
-    /// of the answer says that key *i* is. Its bytes are those of `out` from *i* × *n* on, where *n* is the
-    /// [length](crate::Column::len) of the column; they are untouched if the key is absent.
+    /// Copies one column of the values of the keys that are present. It reads no other bytes of them, unless lookups
+    /// compare [checksums](crate::Options::verify_checksums), which are of whole values. Bit *i* of the answer says
+    /// that key *i* is. Its bytes are those of `out` from *i* × *n* on, where *n* is the [length](crate::Column::len)
+    /// of the column; they are untouched if the key is absent.
     ///
     /// `column` is the name of one of the [columns](crate::Options::columns) that the index was made with. Beside
     /// running changes each column is read whole, as by [`get`](Self::get).

@@ -108,8 +108,8 @@ impl<'s> Transaction<'s> {
         Ok(value)
     }
 
-    /// The items of a range of keys, as [`Store::range`], with the transaction's own changes. That
-    /// nobody else changes, adds or removes any key of it, is part of what `commit` checks.
+    /// The items of a range of keys, as [`Store::range`], with the transaction's own changes so far. That nobody else
+    /// changes, adds or removes any key of the range is part of what `commit` checks, wherever the iterator ends.
     ///
     /// # Examples
     /// ```
@@ -125,8 +125,8 @@ impl<'s> Transaction<'s> {
         Range::new(self.pages_of(range))
     }
 
-    /// The keys of a range, as [`Store::keys`], with the transaction's own changes. `commit` checks the range
-    /// as one of items: it is in conflict with who changes only a value, too.
+    /// The keys of a range, as [`Store::keys`], with the transaction's own changes so far. `commit` checks the
+    /// range as [`range`](Self::range) does: it is in conflict with who changes only a value, too.
     ///
     /// # Examples
     /// ```

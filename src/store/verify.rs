@@ -18,11 +18,10 @@ use crate::{Progress, ReportState};
 const PROGRESS_ITEMS: u64 = 4096;
 
 impl Store {
-    /// Checks every checksum of every file of the store, and every pointer from the index to a
-    /// record. That is the manifest, all records of the log, the superblock and the extents of the
-    /// index, and each item's slot and record. If there is an ordered view, it must have the keys
-    /// of the index in order. It changes nothing. `progress` is called now and then, from any
-    /// thread.
+    /// Checks every checksum of every file of the store, and every pointer from the index to a record. That is the
+    /// manifest, all records of the log, all blocks of the sorted files, the superblock and the extents of the index,
+    /// and each item's slot and record. If there is an ordered view, it must have the keys of the index in order. It
+    /// changes nothing. `progress` is called now and then, from any thread.
     ///
     /// Others may read and change the store meanwhile. What they write after the call has begun may
     /// be checked or not; what is there all the while is. It reads all bytes of the index's records and of

@@ -15,7 +15,7 @@ use crate::ParseOptionError;
 pub enum Durability {
     /// When the call returns. Callers who come at the same time share one sync of the log.
     Always,
-    /// So much later at most: a thread syncs the log.
+    /// So much later, and the time of a sync: a thread syncs the log.
     Interval(Duration),
     /// When [`flush`](crate::store::Store::flush) or a checkpoint has returned, or the system has written
     /// it by itself. What survives is all that was done up to some moment, of each
