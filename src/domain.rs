@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What a store into the file is worth: which crash it survives, and from when on.
+/// When a change is durable, and which crash it survives.
 ///
 /// | domain | file | durable | process crash | power cut |
 /// | --- | --- | --- | --- | --- |

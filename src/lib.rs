@@ -21,8 +21,8 @@
 //!
 //! - **[`Options`]** say how a file is made and opened: how many items to make room for, which
 //!   [`Engine`] runs the batches, which [`Domain`] the file must have.
-//! - **[`Domain`]** is what a store is worth: durable when a call returns (persistent memory; shared
-//!   memory, for the death of a process), or when [`sync`](Index::sync) returns (any other file).
+//! - **[`Domain`]** says when a change is durable, and which crash it survives: when a call returns (persistent memory;
+//!   shared memory, for the death of a process), or when [`sync`](Index::sync) returns (any other file).
 //! - **[`Engine`]** is who executes: threads of the CPU, or a GPU with the cargo feature `cuda`. Both
 //!   use the same file and give the same answers.
 //! - **Crashes** need no call: opening a file recovers it, and [`Index::recovery`] tells what was
