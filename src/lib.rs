@@ -4,8 +4,8 @@
 //! [`Index`] is the whole of it for most programs: create or open a file, run batches of
 //! [`insert`](Index::insert), [`upsert`](Index::upsert), [`update`](Index::update),
 //! [`get`](Index::get), [`contains`](Index::contains) and [`remove`](Index::remove) on it from any
-//! thread, [`close`](Index::close) it. Keys are [`Pod`](bytemuck::Pod) of 8 to 128 bytes, values
-//! of 1 byte to 64 KiB; the answers of a batch are one bit a key.
+//! thread, [`close`](Index::close) it. Keys are [`Pod`](bytemuck::Pod) of 8 to 128 bytes in
+//! multiples of 8, values of 1 byte to 64 KiB; the answers of a batch are one bit a key.
 //!
 //! ```
 //! use gphash::{Index, Options};
@@ -30,7 +30,8 @@
 //!   tool `gphash-recover` calls.
 //! - **[`Stats`]** say how full the table is, which engine and domain it has, and how many lines of
 //!   the file its operations touched.
-//! - **[`Error`]** is the one error type. Nothing panics on bad input.
+//! - **[`Error`]** is the one error type. Nothing panics on bad input. A file that is shortened while it
+//!   is open ends the process with `SIGBUS`.
 //!
 //! [`layout`] says what the bytes of the file mean, for tools that read files. The directory `docs` of the
 //! repository specifies the file and describes the architecture.

@@ -423,10 +423,10 @@ impl Options {
         self
     }
 
-    /// Whether a new index keeps a checksum beside each value, by which a value that has changed on the medium,
-    /// or is another key's, is found: by [`recover`](crate::recover), by an opening after a crash, and by
-    /// lookups if [`verify_checksums`](Self::verify_checksums) says so. A checksum takes 8 bytes of the record.
-    /// An opening after a crash reads all values then. Opening ignores this option: the file knows.
+    /// Whether a new index keeps a checksum beside each value, by which a value that has changed on the medium, or is
+    /// another key's, is found: by [`recover`](crate::recover), by an opening after a crash, and by lookups if
+    /// [`verify_checksums`](Self::verify_checksums) says so. A checksum takes 8 bytes, which may double what a record
+    /// takes on disk. An opening after a crash reads all values then. Opening ignores this option: the file knows.
     ///
     /// A store ignores it: its records always have checksums.
     ///
