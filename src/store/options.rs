@@ -15,6 +15,7 @@ use crate::lsm::{INLINE_VALUE_BYTES_MAX, SpillOptions};
 use crate::pm::Faults;
 use crate::pool::affinity::Affinity;
 use crate::pool::{Pool, cores};
+use crate::store::commit::queue::GROUP_REQUESTS_MAX;
 use crate::store::files::identity::{Names, PartitionCount};
 use crate::store::files::manifest::{LONGEST_NAME, Manifest, PARTITIONS_MAX};
 use crate::store::partitions::Partitioner;
@@ -94,6 +95,7 @@ pub struct StoreOptions {
     pub(super) partitions: Option<u32>,
     pub(super) when_full: WhenFull,
     pub(super) affinity: Affinity,
+    pub(super) group_requests_max: usize,
     pub(super) salvage: bool,
     /// Parts that are older than others are used as they are: the recovery has checked them.
     pub(super) takes_older: bool,
@@ -123,6 +125,7 @@ impl Default for StoreOptions {
             partitions: None,
             when_full: WhenFull::Wait,
             affinity: Affinity::default(),
+            group_requests_max: GROUP_REQUESTS_MAX,
             salvage: false,
             takes_older: false,
             any_names: false,
@@ -284,6 +287,16 @@ impl StoreOptions {
     #[must_use]
     pub fn partitions(mut self, partitions: u32) -> Self {
         self.partitions = Some(partitions);
+        self
+    }
+
+    /// Most requests of several callers that a partition commits as one group: those that have queued while the group before was
+    /// committed (p²KVS §4.3). A longer batch is a group by itself, and with 1 each request is.
+    ///
+    /// Default: 65,536.
+    #[must_use]
+    pub fn group_requests_max(mut self, requests: usize) -> Self {
+        self.group_requests_max = requests;
         self
     }
 
@@ -664,6 +677,7 @@ impl fmt::Debug for StoreOptions {
             .field("partitions", &self.partitions)
             .field("when_full", &self.when_full)
             .field("worker_cores", &self.affinity.cores())
+            .field("group_requests_max", &self.group_requests_max)
             .field("segment_bytes", &self.segment_bytes)
             .field("checkpoint_bytes", &self.checkpoint_bytes)
             .field("memory_budget", &self.memory_budget)

@@ -108,7 +108,7 @@ impl Partition {
         let number = state.number().into();
         let partition = Arc::new(Self {
             state,
-            queue: Queue::new(true, (&options.affinity, number)).into(),
+            queue: Queue::new(true, (options, number)).into(),
             others: others.iter().map(Arc::downgrade).collect(),
             background: Background::new(interval, options),
             callers: AtomicUsize::new(0).into(),

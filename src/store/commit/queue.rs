@@ -21,7 +21,6 @@ use super::user_code;
 use crate::hot_cache::cold_items::LeavingItems;
 use crate::metrics::StallReason;
 use crate::metrics::stalls::StallRecorder;
-use crate::pool::affinity::Affinity;
 use crate::pool::crew::Crew;
 use crate::pool::parallel;
 use crate::pool::split::{Split, SplitAnswers};
@@ -30,13 +29,13 @@ use crate::pool::worker::{Worker, words};
 use crate::store::columns::ColumnAnswers;
 use crate::store::columns::requests::ColumnBatch;
 use crate::store::mvcc::read_set::ReadSet;
-use crate::store::options::WhenFull;
+use crate::store::options::{StoreOptions, WhenFull};
 use crate::store::request::{Request, Response};
 use crate::store::resident::promote::Promotion;
 use crate::{Error, Result};
 
-/// Most requests that are executed together, but for those of a single caller.
-const GROUP_REQUESTS_MAX: usize = 1 << 16;
+/// Most requests that are executed together by default, but for those of a single caller.
+pub const GROUP_REQUESTS_MAX: usize = 1 << 16;
 
 /// Most bytes of requests that wait without a caller who waits for them.
 const ASYNC_BYTES_MAX: usize = 64 << 20;
@@ -280,6 +279,8 @@ pub struct Queue {
     crew: Arc<Crew>,
     /// Threads that can run at a time.
     cores: usize,
+    /// Most requests that are executed together.
+    group_requests_max: usize,
 }
 
 #[derive(Default)]
@@ -303,18 +304,19 @@ impl<L: Leader> Drop for Held<'_, L> {
 }
 
 impl Queue {
-    /// An empty one, which a thread of this number on these cores serves. With `is_shared`, threads of the store are leaders of
-    /// what takes long, else its callers are.
-    pub fn new(is_shared: bool, (affinity, number): (&Affinity, usize)) -> Self {
+    /// An empty one, which a thread of this number serves. With `is_shared`, threads of the store are leaders of what
+    /// takes long, else its callers are.
+    pub fn new(is_shared: bool, (options, number): (&StoreOptions, usize)) -> Self {
         Self {
             state: Mutex::default(),
-            server: Worker::on("gphash-store-queue", affinity.clone(), number),
+            server: Worker::on("gphash-store-queue", options.affinity.clone(), number),
             changed: Condvar::new(),
             room: Condvar::new(),
             stalls: StallRecorder::new(StallReason::Queue),
             is_shared,
             crew: Arc::default(),
             cores: parallel::threads(),
+            group_requests_max: options.group_requests_max,
         }
     }
 
@@ -560,7 +562,7 @@ impl Queue {
 
     /// Does the next group of jobs; gives the queue, still locked, and what must be told to callers.
     fn run_group(&self, leader: &impl Leader) -> (MutexGuard<'_, QueueInner>, Outcomes) {
-        let mut group = self.state.lock().take_group();
+        let mut group = self.state.lock().take_group(self.group_requests_max);
         let answers = commit(&mut group, leader);
         let mut outcomes = Vec::new();
         let mut state = self.state.lock();
@@ -639,13 +641,13 @@ fn tell(outcomes: Outcomes) {
 
 impl QueueInner {
     /// Takes the first job, and those behind it that can be done together with it.
-    fn take_group(&mut self) -> Vec<Job> {
+    fn take_group(&mut self, most: usize) -> Vec<Job> {
         let mut group = Vec::new();
         let mut requests = 0;
         while let Some(job) = self.waiting.front() {
             let Some(more) = job.work.joined() else { break };
             requests += more.len();
-            if !group.is_empty() && requests > GROUP_REQUESTS_MAX {
+            if !group.is_empty() && requests > most {
                 return group;
             }
             group.extend(self.waiting.pop_front());

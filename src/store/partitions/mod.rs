@@ -91,7 +91,7 @@ impl Partitions {
         let partitions = Arc::new(Self {
             all: [first].into_iter().chain(others).collect(),
             route,
-            queue: Queue::new(false, (&options.affinity, count)),
+            queue: Queue::new(false, (&options, count)),
             async_order: AsyncOrder::new(count),
             was_overtaken: AtomicBool::new(false),
         });

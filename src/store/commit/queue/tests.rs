@@ -37,7 +37,7 @@ struct Counter {
 impl Default for Counter {
     fn default() -> Self {
         Self {
-            queue: Queue::new(true, (&Affinity::default(), 0)),
+            queue: Queue::new(true, (&StoreOptions::new(), 0)),
             groups: Mutex::default(),
             leaders: Mutex::default(),
             awaited: 0,
