@@ -141,6 +141,9 @@ impl Gphash {
         if let Some(partitions) = settings.partitions {
             options = options.partitions(partitions);
         }
+        if let Some(requests) = settings.group_requests_max {
+            options = options.group_requests_max(requests);
+        }
         options = match settings.budget {
             Some(bytes) => options.memory_budget(bytes),
             None => options.capacity(settings.records),

@@ -11,6 +11,7 @@
 mod beside;
 mod drive;
 mod gphash;
+mod partitioned;
 #[cfg(feature = "bench-fjall")]
 mod peers;
 mod plot;
@@ -111,6 +112,9 @@ struct Arguments {
     #[arg(long, value_name = "N",
         value_parser = clap::value_parser!(u32).range(1..=StoreOptions::PARTITIONS_MAX.into()))]
     partitions: Option<u32>,
+    /// Most requests that the store of this crate commits together; else it chooses
+    #[arg(long, value_name = "N")]
+    group_requests: Option<usize>,
     /// Threads that compact sorted files of the store of this crate; 0 for half of the cores
     #[arg(long, value_name = "N", default_value_t = 0)]
     compaction_threads: usize,
@@ -145,6 +149,10 @@ struct Arguments {
     /// these workloads, of the first `--batch` requests each; without and with `--hot-cache`, by the CPU and by `--engine`
     #[arg(long, value_enum, value_delimiter = ',', conflicts_with = "replay")]
     beside: Vec<Workload>,
+    /// Measure instead single puts of `--threads` threads into stores of 1 to 16 partitions, with groups of what has queued and
+    /// without, of `--records` values of 128 bytes, and of fewer longer ones
+    #[arg(long, conflicts_with_all = ["replay", "beside"])]
+    partitioned: bool,
     /// Seconds that each measurement of `--beside` takes, in whose middle other records become hot
     #[arg(long, value_name = "N", default_value = "6",
         value_parser = clap::value_parser!(u32).range(1..=3600))]
@@ -335,6 +343,7 @@ fn run_all(arguments: &Arguments) -> Result<(), Failure> {
         checksums: !arguments.no_checksums,
         columns: arguments.columns,
         partitions: arguments.partitions,
+        group_requests_max: arguments.group_requests,
         compaction_threads: arguments.compaction_threads,
         compaction_rate: arguments.compaction_rate.map(|mib| mib << 20),
         value_file_threshold: arguments.value_file_threshold,
@@ -348,6 +357,21 @@ fn run_all(arguments: &Arguments) -> Result<(), Failure> {
         records: arguments.records,
         sizes,
     };
+    if arguments.partitioned {
+        let draw = Draw {
+            workload: Workload::Load,
+            law: None,
+            theta: arguments.theta,
+            records: arguments.records,
+            added: 0,
+            operations: arguments.operations,
+            batch: 1,
+            threads: arguments.threads[0].into(),
+            seed: arguments.seed,
+        };
+        let places = (folder.path(), arguments.plots.as_deref());
+        return partitioned::measure(&settings, &draw, places, arguments.json);
+    }
     if !arguments.beside.is_empty() {
         let unsuited = arguments.beside.iter().find(|other| !other.suits_columns());
         if let Some(other) = unsuited {

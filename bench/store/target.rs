@@ -21,6 +21,8 @@ pub struct Settings {
     pub columns: bool,
     /// Partitions of the store of this crate, if it does not choose.
     pub partitions: Option<u32>,
+    /// Most requests that the store of this crate commits together, if it does not choose.
+    pub group_requests_max: Option<usize>,
     /// Threads that compact sorted files of the store of this crate, if it does not choose.
     pub compaction_threads: usize,
     /// Bytes a second that compaction of the store of this crate may read and write, if they are bounded.
