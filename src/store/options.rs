@@ -631,6 +631,9 @@ impl StoreOptions {
             let found = self.compaction_threads.to_string();
             return invalid("compaction_threads", found, expected);
         }
+        if self.group_requests_max == 0 {
+            return invalid("group_requests_max", 0.to_string(), "at least 1".into());
+        }
         if self.compaction_rate == Some(0) {
             return invalid("compaction_rate", 0.to_string(), "at least 1".into());
         }

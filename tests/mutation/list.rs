@@ -2714,4 +2714,11 @@ pub const MUTATIONS: &[Mutation] = &[
         replacement: "self.next.filter(|_| false)",
         suite: Suite::Unit("lifecycle::background"),
     },
+    Mutation {
+        name: "groups have as many requests as they like",
+        file: "src/store/commit/queue.rs",
+        find: "requests > most {",
+        replacement: "requests > GROUP_REQUESTS_MAX {",
+        suite: Suite::Unit("queue::tests::groups"),
+    },
 ];

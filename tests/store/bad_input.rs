@@ -124,6 +124,10 @@ fn options_that_cannot_be() {
         ("durability", StoreOptions::new().durability(zero)),
         ("compaction_rate", StoreOptions::new().compaction_rate(0)),
         (
+            "group_requests_max",
+            StoreOptions::new().group_requests_max(0),
+        ),
+        (
             "merge_operator",
             StoreOptions::new().merge_operator(Arc::new(Nameless)),
         ),

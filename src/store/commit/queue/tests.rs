@@ -161,6 +161,24 @@ fn queue_serves_long_and_short_work() {
 }
 
 #[test]
+fn groups_have_no_more_requests_than_they_may() {
+    for (most, groups) in [(1, vec![1, 1, 1, 1, 1]), (2, vec![1, 2, 2])] {
+        let mut counter = Counter {
+            awaited: 4,
+            ..Counter::default()
+        };
+        counter.queue.group_requests_max = most;
+        let counter = Arc::new(counter);
+        thread::scope(|scope| {
+            for _ in 0..5 {
+                scope.spawn(|| submit(&counter, 1));
+            }
+        });
+        assert_eq!(*counter.groups.lock(), groups);
+    }
+}
+
+#[test]
 fn leader_goes_on_where_as_many_wait_as_can_run() {
     for (cores, awaited, goes_on) in [(2, 1, true), (4, 3, true), (4, 2, false)] {
         let mut counter = Counter {
