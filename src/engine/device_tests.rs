@@ -2,6 +2,7 @@
 //! (docs/testing.md).
 
 use parking_lot::{Mutex, MutexGuard};
+use rand::{Rng, RngExt};
 
 use super::version_sorter;
 use crate::Engine;
@@ -23,6 +24,19 @@ pub fn alone() -> Option<MutexGuard<'static, ()>> {
             None
         }
     }
+}
+
+/// Of so many calls, those that fail in turn: all, or as many as `GPHASH_DRIVER_FAULTS` says, one of each stretch.
+pub fn failing_calls(calls: u64, random: &mut impl Rng) -> Vec<u64> {
+    let sample = match std::env::var("GPHASH_DRIVER_FAULTS").as_deref() {
+        Ok(count) if count != "all" => count.parse().expect("GPHASH_DRIVER_FAULTS"),
+        _ => calls,
+    };
+    let sample = calls.min(sample);
+    let stretch = |nth| nth * calls / sample..(nth + 1) * calls / sample;
+    (0..sample)
+        .map(|nth| random.random_range(stretch(nth)))
+        .collect()
 }
 
 /// Lets calls of the emulated driver fail, from the first one to before the last one, and says how many there were since

@@ -7,7 +7,7 @@ mod salvages;
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -25,12 +25,16 @@ use crate::{Domain, ReportState, Result};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
+/// Images that are opened for each sequence of batches, unless `GPHASH_STORE_CUTS` says how many.
+const IMAGES: usize = 120;
+
 /// Images that are opened for each sequence of batches; with `GPHASH_STORE_CUTS=all`, those of a power
 /// cut at every change of every file.
 fn most_images() -> usize {
-    match std::env::var("GPHASH_STORE_CUTS").is_ok_and(|cuts| cuts == "all") {
-        true => usize::MAX,
-        false => 120,
+    match std::env::var("GPHASH_STORE_CUTS").as_deref() {
+        Ok("all") => usize::MAX,
+        Ok(count) => count.parse().expect("GPHASH_STORE_CUTS"),
+        Err(_) => IMAGES,
     }
 }
 
@@ -339,7 +343,11 @@ pub fn copy(from: &Path, to: &Path) {
         let copied = paths(from).iter().try_for_each(|path| {
             let target = to.join(path.strip_prefix(from).unwrap());
             fs::create_dir_all(target.parent().unwrap())?;
-            fs::copy(path, target).map(|_| ())
+            // Room that is held has no contents, and to get pages for it takes longer than for all others.
+            match path.file_name().is_some_and(|name| name == "RESERVE") {
+                true => File::create(target)?.set_len(fs::metadata(path)?.len()),
+                false => fs::copy(path, target).map(|_| ()),
+            }
         });
         if copied.is_ok() && manifests() == before {
             return;
@@ -437,13 +445,15 @@ fn creation_of(path: &Path, partitions: u32, rng: &mut SmallRng) {
     drop(run.store.take());
     let to = run.path.with_extension("image");
     let mut seen = HashSet::new();
+    // One in so many moments of an opening is looked at.
+    let every = 6 * partitions * u32::try_from(IMAGES / most_images().min(IMAGES)).unwrap();
     for (_, state) in states {
         // Of several partitions there are more moments.
         if rng.random_ratio(4 * (partitions - 1), 4 * partitions) {
             continue;
         }
         for second in opening(&state, &run) {
-            if rng.random_ratio(6 * partitions - 1, 6 * partitions) {
+            if rng.random_ratio(every - 1, every) {
                 continue;
             }
             for image in second.power_cuts(2, rng) {
@@ -685,7 +695,7 @@ fn one_fails(
     let mut states = sessions.disk.recorded();
     states.retain(|(moment, _)| *moment >= failed);
     states.shuffle(rng);
-    states.truncate(12);
+    states.truncate(12.min(most_images() / 10));
     let to = path.with_extension("image");
     for (moment, state) in &states {
         let models = &sessions.promises[usize::try_from(*moment).unwrap()];

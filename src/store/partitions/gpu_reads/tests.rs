@@ -14,7 +14,7 @@ use gphash_test_support::Ends;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-use crate::engine::device_tests::{GPU, alone, fail_calls};
+use crate::engine::device_tests::{GPU, alone, fail_calls, failing_calls};
 use crate::gpu::device::Device;
 use crate::gpu::pinned_pool::{PINNED_BYTES_MAX, PinnedPool};
 use crate::store::columns::{Columns, ValueColumns};
@@ -423,7 +423,7 @@ fn a_gpu_that_fails_at_any_call_costs_time_alone() {
     };
     assert!(located > 1000, "{located}");
     println!("{calls} calls");
-    for first in 0..calls {
+    for first in failing_calls(calls, &mut rng()) {
         let (_, located) = run(first, first + 1).unwrap();
         assert!(located > 500, "{located} after call {first} failed");
         run(first, u64::MAX).unwrap();
@@ -662,7 +662,7 @@ fn a_gpu_that_fails_while_it_fills_a_pinned_column_costs_time_alone() {
     };
     assert!(is_lent);
     println!("{calls} calls");
-    for first in 0..calls {
+    for first in failing_calls(calls, &mut rng()) {
         run(first, first + 1).unwrap();
         run(first, u64::MAX).unwrap();
     }
