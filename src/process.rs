@@ -12,6 +12,7 @@ use std::time::SystemTime;
 
 use rustix::rand::{GetRandomFlags, getrandom};
 
+use crate::pool::parallel;
 use crate::width::to_usize;
 use crate::{Error, Result};
 
@@ -57,6 +58,7 @@ static FORKS: AtomicU32 = AtomicU32::new(0);
 /// What the system calls in each child that `fork` makes.
 extern "C" fn count_fork() {
     FORKS.fetch_add(1, Ordering::Relaxed);
+    parallel::note_fork();
 }
 
 /// Has forks counted from now on.

@@ -8,7 +8,7 @@ use std::error::Error;
 use std::ops::Range;
 use std::panic::{catch_unwind, resume_unwind};
 use std::sync::LazyLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use parking_lot::Mutex;
@@ -180,6 +180,14 @@ pub fn threads() -> usize {
     })
 }
 
+/// The process was forked, and has no thread of rayon's own pool that its parent had.
+static IS_CHILD: AtomicBool = AtomicBool::new(false);
+
+/// Notes that this process has just been forked. It does nothing else than to write to memory.
+pub fn note_fork() {
+    IS_CHILD.store(true, Ordering::Relaxed);
+}
+
 /// Whether rayon has threads for the caller: those of the pool that he is in, or its own. It panics if it is asked for these,
 /// and the system gives it none.
 pub(super) fn has_threads() -> bool {
@@ -198,7 +206,7 @@ pub(super) fn has_threads() -> bool {
             }
         }
     });
-    rayon::current_thread_index().is_some() || *HAS_OWN
+    rayon::current_thread_index().is_some() || !IS_CHILD.load(Ordering::Relaxed) && *HAS_OWN
 }
 
 /// Whether the caller's work is shared with other threads: those of his crew, or of the pool that he is in.

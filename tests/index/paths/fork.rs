@@ -17,6 +17,9 @@ fn in_a_child(child: impl FnOnce() -> u8) -> Option<u8> {
     // SAFETY: the child calls nothing that needs another thread of the parent, and ends here.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
+        // One that waits for what it does not have shall end.
+        // SAFETY: it takes a number of seconds.
+        unsafe { libc::alarm(300) };
         let answer = catch_unwind(AssertUnwindSafe(child)).unwrap_or(u8::MAX);
         // SAFETY: it ends the process at once.
         unsafe { libc::_exit(answer.into()) };
@@ -194,6 +197,14 @@ fn verbs_of_a_store_are_refused_in_a_child() {
 fn children_draw_numbers_of_their_own() {
     let _alone = alone();
     let folder = TempDir::new_in("/dev/shm").unwrap();
+    // Threads of the parent, which children do not have.
+    drop(
+        Store::open(
+            folder.path().join("own"),
+            &StoreOptions::new().partitions(4),
+        )
+        .unwrap(),
+    );
     // What children would go on with.
     let drawn = (RandomState::new().hash_one(0), rand::random::<u64>());
     let mut written = Vec::new();
