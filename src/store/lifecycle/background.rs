@@ -56,6 +56,7 @@ impl Background {
         let mut watch = IdleWatch::default();
         let mut has_freed = false;
         let mut tries = CheckpointTries::default();
+        let mut wants_room = false;
         self.index.set_work(move || {
             let partition = unbroken(&saved)?;
             partition.state.forget_unseen();
@@ -67,16 +68,15 @@ impl Background {
             let release = has_freed.then(heap::release_free).flatten();
             has_freed = release.is_some();
             // What nobody waits for finds room when it is asked for again.
-            let was_full = partition.state.was_full.swap(false, Ordering::Relaxed);
+            wants_room |= partition.state.was_full.swap(false, Ordering::Relaxed);
             let log_bytes = partition.state.log.bytes();
-            let is_full = was_full && log_bytes > 0;
-            let rest = match partition.background.is_long(log_bytes) || is_full {
+            wants_room &= log_bytes > 0;
+            let rest = match partition.background.is_long(log_bytes) || wants_room {
                 true => tries.again(|| partition.checkpoint()),
-                false => {
-                    tries = CheckpointTries::default();
-                    None
-                }
+                false => None,
             };
+            // Else it is tried once more.
+            wants_room &= rest.is_some();
             let rest = rest.or_else(|| compact_if_idle(&partition, &mut watch));
             partition.serve_if_nobody_does();
             rest.or(release)

@@ -1,3 +1,4 @@
+use crate::Domain;
 use crate::index::fault_tests::faults::Failing;
 use crate::pm::Call;
 use crate::store::tests::options;
@@ -14,6 +15,7 @@ fn checkpoint_that_fails_again_and_again_takes_few_segments() {
     );
     let options: StoreOptions = options()
         .partitions(1)
+        .domain(Domain::Checkpointed)
         .checkpoint_bytes(1)
         .faults(faults.clone());
     let store = Store::open(&path, &options).unwrap();
@@ -27,6 +29,7 @@ fn checkpoint_that_fails_again_and_again_takes_few_segments() {
     }
     let taken = last_segment() - before;
     assert!(taken < 20, "{taken} segments");
+    assert!(faults.was_met());
     faults.cure(true);
     // Long before the pause would have passed.
     store.checkpoint().unwrap();
