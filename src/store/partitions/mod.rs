@@ -33,6 +33,7 @@ use parking_lot::Mutex;
 use self::async_order::AsyncOrder;
 pub use self::route::Partitioner;
 use self::route::Route;
+use crate::pool::affinity::Unpinned;
 use crate::pool::run_off_pool;
 use crate::pool::snapshots::Snapshot;
 use crate::pool::split::Split;
@@ -307,7 +308,9 @@ impl Partitions {
         let given = Arc::new(Mutex::new(Some(self)));
         let start = || {
             let taken = Arc::clone(&given);
+            let unpinned = Unpinned::of_caller();
             let end = move || {
+                unpinned.restore();
                 let partitions = taken.lock().take().expect("one thread ends it");
                 if let Err(error) = partitions.end() {
                     tracing::error!(%error, "the store was not cleanly closed");
