@@ -151,7 +151,7 @@ struct Arguments {
     beside: Vec<Workload>,
     /// Measure instead single puts of `--threads` threads into stores of 1 to 16 partitions, with groups of what has queued and
     /// without, of `--records` values of 128 bytes, and of fewer longer ones
-    #[arg(long, conflicts_with_all = ["replay", "beside"])]
+    #[arg(long, conflicts_with_all = ["replay", "beside", "partitions", "group_requests"])]
     partitioned: bool,
     /// Seconds that each measurement of `--beside` takes, in whose middle other records become hot
     #[arg(long, value_name = "N", default_value = "6",

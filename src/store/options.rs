@@ -291,7 +291,7 @@ impl StoreOptions {
     }
 
     /// Most requests of several callers that a partition commits as one group: those that have queued while the group before was
-    /// committed (p²KVS §4.3). A longer batch is a group by itself, and with 1 each request is.
+    /// committed (p²KVS §4.3). At least 1, with which each request is a group. A longer batch is one by itself.
     ///
     /// Default: 65,536.
     #[must_use]
