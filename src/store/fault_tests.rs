@@ -206,7 +206,8 @@ fn every_call_fails(
                 Ok(report) => {
                     let stays = log_stays(&report);
                     let checked = recover(&path, Repair::Check);
-                    assert_eq!(stays, log_stays(&checked), "call {calls}");
+                    // A checkpoint of which the last call fails may have taken the place of the log all the same.
+                    assert!(stays || !log_stays(&checked), "call {calls}");
                     // A full disk may have no room for the last checkpoint.
                     if stays == log_stays(&right) || code != libc::ENOSPC {
                         assert_eq!(summary(&report), summary(&right), "call {calls}");
