@@ -99,15 +99,19 @@ impl Budget {
         self.has_left.notify_all();
     }
 
-    /// Notes what the table takes, and what of that has to leave it.
+    /// Notes what the table takes, and what of that it has to give back. What its file keeps of records that have left is
+    /// nobody else's yet.
     pub fn note_taken(&self, tiers: &TieredItems) {
         let records = tiers.table.record_bytes();
         let limit = self.limit(tiers);
+        let free = self.free_room(tiers, limit);
         let owed = match self.fails.load(Ordering::Relaxed) {
             true => 0,
+            false if free > self.free_room_max() => free,
             false => records.saturating_sub(limit + limit / CHANGES_SHARE),
         };
-        let taken = self.beside_records(tiers) + records;
+        let held = tiers.table.resident_beyond(tiers.table.level_bytes());
+        let taken = self.beside_records(tiers) + records.max(held);
         self.demands.note(self.number, taken, owed);
     }
 
