@@ -139,7 +139,7 @@ impl Job {
         Ok(())
     }
 
-    /// Writes the new files, several threads a range of keys each. Values of value files that are mostly dead are
+    /// Writes the new files, several threads a range of keys each. Values of value files that are worn are
     /// written anew, and their bytes counted. Gives nothing if it was stopped.
     fn merge(&self, levels: &Levels) -> Result<Option<(Vec<Arc<Sst>>, u64)>> {
         let cuts = self.cuts(levels.options());

@@ -137,7 +137,7 @@ impl Plan {
             .find_map(|(level, sst)| self.file(version, level, sst))
     }
 
-    /// A file that refers to a value file which is mostly dead, so that its values are written anew. Level 0 has them
+    /// A file that refers to a value file which is worn, so that its values are written anew. Level 0 has them
     /// written when it is compacted.
     fn worn(&self, version: &Arc<LsmVersion>) -> Option<Job> {
         let is_worn = |file: &&LiveValues| file.is_worn();

@@ -91,7 +91,7 @@ fn level_that_is_far_too_large_does_not_wait_for_the_rate() {
     must_end(move || drop(spill));
 }
 
-/// Values of files that are mostly dead, too.
+/// Values of files that are worn, too.
 #[test]
 fn moved_values_keep_to_the_rate() {
     let rate = 512 << 10;

@@ -50,7 +50,7 @@ fn bytes_of(model: &Model) -> u64 {
     values.map(|value| value.len() as u64).sum()
 }
 
-/// Values of files that are mostly dead are written anew, so that their room comes back.
+/// Values of files that are worn are written anew, so that their room comes back.
 #[test]
 fn values_of_worn_files_are_moved() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
