@@ -50,6 +50,8 @@ check() {
     tests "model, Checkpointed" env GPHASH_TEST_FOLDER=/tmp "$programs/model"
     tests "versions of batches, sorted by the device" "$programs/gphash_kernels" device_sort
     tests "versions of a key" "$programs/gphash" versions_of_a_key
+    tests "the engine, slices, columns of the store and its sorted files" "$programs/gphash" \
+        engine::cuda index::device locator_tests gpu_reads lsm::tests::gpu
     tests "large batches of the store" "$programs/store_tests" large_batches
     tests "kill" "$programs/kill" --nocapture
     tests "crashes inside kernels" env GPHASH_LOGGING_PTX="$programs/logging.ptx" GPHASH_CRASH_IMAGES=100000 \
