@@ -175,6 +175,7 @@ pub(crate) fn recover_with(
     progress: &(dyn Fn(Progress) + Sync),
     options: &MapOptions,
 ) -> Result<Report> {
+    let started = Instant::now();
     let options = &MapOptions {
         ignore_lost_journal: options.ignore_lost_journal || repair == Repair::Salvage,
         ..options.clone()
@@ -193,7 +194,6 @@ pub(crate) fn recover_with(
         // What is damaged beyond that is refused before the journal is put aside.
         recover_with(entry, Repair::Check, progress, options)?;
     }
-    let started = Instant::now();
     let check = repair == Repair::Check;
     let medium = if check {
         Mapping::open_read_only_at(entry, options)?

@@ -188,7 +188,8 @@ impl StoreOptions {
     }
 
     /// How many threads may work on one large batch, at most [`Options::MAX_THREADS`]; 0 means one for each
-    /// core, or for each of the [`worker_cores`](Self::worker_cores).
+    /// core, or for each of the [`worker_cores`](Self::worker_cores). What of it is in one partition has an equal share of
+    /// them, at least one.
     ///
     /// Default: 0.
     #[must_use]
@@ -541,6 +542,9 @@ impl StoreOptions {
         }
         if partitions > 1 {
             let share = |all: u64| all.div_ceil(u64::from(partitions));
+            if let (0, cores @ 1..) = (self.index.threads, self.affinity.cores().len()) {
+                options.index = options.index.threads(cores);
+            }
             options.index = options.index.share(partitions.into());
             options.checkpoint_bytes = share(self.checkpoint_bytes);
             options.memory_budget = self

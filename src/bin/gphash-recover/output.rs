@@ -138,14 +138,14 @@ impl Output<'_> {
                 report.load_factor * 100.0
             ),
         );
-        let (cleared, removed, reclaimed, resumed) = match report.state {
-            ReportState::NeedsRecovery => (
+        let (cleared, removed, reclaimed, resumed) = match report.was_repaired {
+            false => (
                 "slots to clear",
                 "duplicates to remove",
                 "records to reclaim",
                 "resize to resume",
             ),
-            _ => (
+            true => (
                 "slots cleared",
                 "duplicates removed",
                 "records reclaimed",

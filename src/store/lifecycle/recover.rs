@@ -28,6 +28,7 @@ use crate::store::inner::StoreInner;
 use crate::store::options::StoreOptions;
 use crate::store::shared::Shared;
 use crate::store::wal::inspect::{Extent, inspect};
+use crate::table::recovery::scan::LOST_KEYS_MAX;
 use crate::{Engine, Error, Progress, Recovery, Repair, Report, ReportState, Result};
 
 /// Checks every file of the store in the directory `path`, and as far as `repair` allows repairs it and closes
@@ -273,8 +274,10 @@ fn joined(reports: Vec<StoreReport>, parts: &[StorePart]) -> StoreReport {
         all
     });
     let mut all = joined.expect("a store has a partition");
-    all.keys_lost.sort();
-    all.keys_reverted.sort();
+    for keys in [&mut all.keys_lost, &mut all.keys_reverted] {
+        keys.sort();
+        keys.truncate(LOST_KEYS_MAX);
+    }
     all.judge();
     all
 }

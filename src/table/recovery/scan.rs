@@ -67,7 +67,7 @@ impl fmt::Display for Damage {
 }
 
 /// Most keys of lost items that are kept.
-const LOST_KEYS_MAX: usize = 1 << 16;
+pub(crate) const LOST_KEYS_MAX: usize = 1 << 16;
 
 /// What a scan saw.
 #[derive(Default)]
