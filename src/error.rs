@@ -72,7 +72,7 @@ pub enum Error {
     },
 
     /// `create` was given a path that exists.
-    #[error("{}: exists already; open it, or choose another path", path.display())]
+    #[error("{}: exists already; open the index, or choose another path", path.display())]
     AlreadyExists {
         /// The path.
         path: PathBuf,

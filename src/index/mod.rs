@@ -421,7 +421,7 @@ impl<K: Pod, V: Pod> Index<K, V> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NoSpace`] and [`Error::Limit`]. Where there is no room for all of it, the table is as it
+    /// [`Error::NoSpace`], [`Error::Limit`] and [`Error::Gpu`]. Where there is no room for all of it, the table is as it
     /// was; after other errors, and on the CUDA engine, what was gained before stays.
     pub fn reserve(&self, additional: u64) -> Result<()> {
         self.backend()?.reserve(&self.table, additional)
@@ -443,7 +443,7 @@ impl<K: Pod, V: Pod> Index<K, V> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NoSpace`] and [`Error::Io`]; the last checkpoint stands, and a further `sync` may
+    /// [`Error::NoSpace`], [`Error::Io`] and [`Error::Gpu`]; the last checkpoint stands, and a further `sync` may
     /// try again. But [`Error::Damaged`] tells once of what a resize or lookups on device slices have met: the
     /// version is published all the same.
     pub fn sync(&self) -> Result<()> {

@@ -33,8 +33,8 @@ impl<K: Pod, V: Pod> Index<K, V> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::AlreadyExists`] if something stands at `path`; [`Error::InvalidOption`],
-    /// [`Error::NoSpace`], [`Error::Limit`], [`Error::ReadOnly`], [`Error::Io`], [`Error::Domain`],
+    /// [`Error::AlreadyExists`] if something stands at `path`, or a journal that another index has left beside it
+    /// (`path` and `.journal`); [`Error::InvalidOption`], [`Error::NoSpace`], [`Error::Limit`], [`Error::ReadOnly`], [`Error::Io`], [`Error::Domain`],
     /// [`Error::Gpu`]. Then nothing new is left there.
     pub fn create(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
         let path = path.as_ref();

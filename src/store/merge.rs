@@ -35,8 +35,8 @@ pub trait MergeOperator: Send + Sync {
     /// Operands of one key come in the order of their requests, each on the value that the one
     /// before has made. Several threads may call at a time, for any keys, and more than once for one
     /// operand, as when a group is tried again. So the value must depend on the arguments alone. It may
-    /// read the store, which has none of the group's changes yet; what changes one is refused with
-    /// [`Error::Reentrant`], also in another store.
+    /// read the store, which has none of the group's changes yet; what changes one, and asynchronous calls, are refused
+    /// with [`Error::Reentrant`], also in another store.
     ///
     /// # Errors
     /// Words for the caller of the merge, who gets them in an [`Error::Merge`]; a panic does the

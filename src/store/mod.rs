@@ -113,8 +113,9 @@ use crate::{Error, Result};
 ///
 /// Keys have 0 bytes to 64 KiB, values 0 bytes to 1 GiB. All methods take `&self` and may be called
 /// from many threads at once. Batches of callers that change the store at the same time are
-/// executed together, in the order of their arrival, with one record of the log (group commit). A
-/// reader sees each batch wholly or not at all, and waits for none.
+/// executed together, in the order of their arrival, with one record in the log of each partition that they
+/// change (group commit). A reader sees each batch wholly or not at all, and waits for none, but for some pages of
+/// [ranges](Self::range).
 ///
 /// What was answered outlives the process, and from the moment that [`Durability`] names also the
 /// machine. An error says that a change was not made, but for [`Error::Unfinished`]. After
@@ -458,7 +459,8 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// As [`flush`](Self::flush); the log is kept then.
+    /// As [`flush`](Self::flush), [`Error::Broken`], and [`Error::Reentrant`] in a callback or a merge operator; the log is
+    /// kept then.
     pub fn checkpoint(&self) -> Result<()> {
         let done = self.here()?.checkpoint();
         self.partitions().serve_if_nobody_does();
@@ -467,9 +469,8 @@ impl Store {
 
     /// Gives room back that is not needed any more: to the file system, and to items of any size. Items of the
     /// index move together, so that whole ranges of its file become free, and a [checkpoint](Self::checkpoint)
-    /// follows, after which the log keeps no files for later. With a [memory budget](StoreOptions::memory_budget),
-    /// deletions and newer values leave the index before, for sorted files, and these are compacted with what they
-    /// hide. `progress` is called now and then.
+    /// follows, after which the log keeps no files for later. Where there are sorted files, deletions and newer values of
+    /// what they have leave the index before, for such files, and these are compacted with what they hide. `progress` is called now and then.
     ///
     /// Others may read and change the store meanwhile. What they read for longer than a second stays where it
     /// is. `progress` must not use the store, which may wait for this call. A crash leaves every item with its value.

@@ -8,7 +8,7 @@ use crate::store::stats::{LevelStats, SpillStats, Steps, StoreStats};
 /// `text/plain; version=0.0.4`). Each store has a name, which all of its samples have as the label `store`.
 ///
 /// Names begin with `gphash_`. Units are seconds and bytes, and what only grows ends in `_total`. Latencies are the
-/// histograms `gphash_latency_seconds`, by `path`. Of short reads these have one call in
+/// histograms `gphash_latency_seconds`, by `path`. Of short calls these have one in
 /// `gphash_latency_sample_interval`.
 ///
 /// # Examples
@@ -89,7 +89,7 @@ fn of_store(text: &mut Exposition, labels: &str, stats: &StoreStats) {
         (
             "sequence",
             *sequence as f64,
-            "Sequence number of the last change.",
+            "Sequence numbers given, in all partitions together.",
         ),
         (
             "log_bytes",

@@ -79,7 +79,7 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::TooLong`](crate::Error::TooLong); [`Error::Damaged`](crate::Error::Damaged) when the index names
-    /// a record outside its file, or for a damaged block of a sorted file.
+    /// a record outside its file, or for a damaged block of a sorted file; [`Error::Io`](crate::Error::Io) of a sorted file.
     pub fn contains_key(&self, key: &[u8]) -> Result<bool> {
         self.here()?.of(key).state.contains(key)
     }

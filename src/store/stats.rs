@@ -24,7 +24,8 @@ pub struct StoreStats {
     pub partitions: u32,
     /// Those of the index.
     pub index: Stats,
-    /// Sequence number of the last request that has changed something.
+    /// Sequence numbers that were given in all partitions together: at least one for each request of the groups that have
+    /// changed something.
     pub sequence: u64,
     /// Bytes of the log that a recovery would read.
     pub log_bytes: u64,

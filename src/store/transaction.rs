@@ -23,8 +23,7 @@ use crate::store::store_ref::StoreRef;
 /// order of their commits.
 ///
 /// It reads the store as it was when the transaction began, and its own changes. Nobody else sees
-/// these before [`commit`](Self::commit), which is one record of the log: a crash leaves all of them
-/// or none. Dropping it does nothing.
+/// these before [`commit`](Self::commit): a crash leaves all of them or none. Dropping it does nothing.
 ///
 /// A change takes about 250 bytes of memory beside its key and its value until it is committed, a
 /// key that was read about 60; with a [memory budget](super::StoreOptions::memory_budget) many of these are in a
@@ -237,6 +236,7 @@ impl<'s> Transaction<'s> {
     /// As [`get`](Self::get) and [`Store::merge`]; the transaction is as it was, but that the key was read.
     pub fn merge(&mut self, key: impl Into<Vec<u8>>, operand: &[u8]) -> Result<()> {
         let key = key.into();
+        check_value("operand", operand)?;
         let store = self.store.clone();
         let operator = store.operator()?;
         let value = self.get(&key)?;
