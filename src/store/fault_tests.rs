@@ -4,6 +4,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::{fs, io};
 
 use rand::rngs::SmallRng;
@@ -14,7 +16,7 @@ use super::{
     Durability, FileReport, Repair, Store, StoreFile, StoreOptions, StoreReport, WriteBatch,
 };
 use crate::index::fault_tests::faults::{Failing, TestDir};
-use crate::pm::{Call, sim_disk};
+use crate::pm::{Call, Faults, sim_disk};
 use crate::store::files::dir::Room;
 use crate::store::lifecycle::recover::recover_with;
 use crate::store::wal::record::{Entry, GroupPart};
@@ -442,4 +444,74 @@ fn aborted_record_is_not_in_a_prepared_segment() {
     assert_eq!(contents(&copy), model);
     drop(store);
     assert_eq!(contents(&path), model);
+}
+
+/// A record that a failed sync leaves counts at each moment at which the process may die, also while the segment that is to
+/// have it cannot be made.
+#[test]
+fn segment_that_cannot_be_made_hides_no_record() {
+    let fails: [fn(Call) -> bool; 6] = [
+        |call| call == Call::Create,
+        |call| call == Call::Allocate,
+        |call| call == Call::Write,
+        |call| call == Call::Sync,
+        |call| call == Call::SyncDir,
+        |call| call == Call::Rename,
+    ];
+    for (nth, fails) in fails.into_iter().enumerate() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, copy) = (dir.path().join("store"), dir.path().join("copy"));
+        let faults = Arc::new(FailingNext {
+            fails,
+            is_cured: AtomicBool::new(true),
+        });
+        let options = super::tests::options()
+            .partitions(1)
+            .durability(Durability::None);
+        let store = Store::open(&path, &options.faults(faults.clone())).unwrap();
+        let mut model = Model::new();
+        for key in [b"durable", b"written"] {
+            store.put(key, "").unwrap();
+            model.insert(key.to_vec(), vec![]);
+            if key == b"durable" {
+                store.flush().unwrap();
+                faults.is_cured.store(false, Ordering::Relaxed);
+            }
+        }
+        for _ in 0..3 {
+            let _ = store.flush();
+            lay(&files(&path).unwrap(), &copy);
+            assert_eq!(contents(&copy), model, "{nth}");
+        }
+        faults.is_cured.store(true, Ordering::Relaxed);
+        store.put("last", "").unwrap();
+        store.flush().unwrap();
+        model.insert(b"last".to_vec(), vec![]);
+        lay(&files(&path).unwrap(), &copy);
+        assert_eq!(contents(&copy), model, "{nth}, cured");
+        drop(store);
+        assert_eq!(contents(&path), model, "{nth}, closed");
+    }
+}
+
+/// Fails syncs of the first segment of a log, and some calls for the second one.
+#[derive(Debug)]
+struct FailingNext {
+    fails: fn(Call) -> bool,
+    is_cured: AtomicBool,
+}
+
+impl Faults for FailingNext {
+    fn before(&self, call: Call, path: &Path) -> io::Result<()> {
+        let is_next = path.ends_with("000000000002.log");
+        let is_due = match call {
+            Call::SyncDir => (self.fails)(call) && path.ends_with("wal"),
+            call if is_next => (self.fails)(call),
+            call => call == Call::Sync && path.ends_with("000000000001.log"),
+        };
+        match is_due && !self.is_cured.load(Ordering::Relaxed) {
+            true => Err(io::Error::from_raw_os_error(libc::EIO)),
+            false => Ok(()),
+        }
+    }
 }

@@ -131,39 +131,41 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// Makes an empty segment and its name durable, out of a `spare` file that has this name already if
-    /// there is one.
+    /// Begins a file for segment `number`, out of a `spare` one that has this name already if there is one. It is a
+    /// segment once it has a [header](Self::write_header).
     ///
     /// # Errors
-    /// What the operating system answers; an incomplete file may be left.
-    pub fn create(
-        dir: &Dir,
-        store_id: [u64; 2],
-        number: u64,
-        first: u64,
-        spare: Option<PmFile>,
-    ) -> Result<Self> {
+    /// What the operating system answers.
+    pub fn begin(dir: &Dir, number: u64, first: u64, spare: Option<PmFile>) -> Result<Self> {
         let file = match spare {
             Some(file) => file,
             None => dir.create_file(name(number))?,
         };
-        let mut header = Header {
-            preamble: FORMAT.preamble(0, store_id),
-            number,
-            first,
-            salt: process::random_number(),
-            checksum: 0,
-        };
-        preamble::seal(bytemuck::bytes_of_mut(&mut header));
-        file.write(bytemuck::bytes_of(&header), 0)?;
-        file.sync()?;
-        file.sync_dir()?;
+        let salt = process::random_number();
         Ok(Self {
             file,
             number,
             first,
-            salt: header.salt,
+            salt,
         })
+    }
+
+    /// Makes it a segment of a store, and its name durable.
+    ///
+    /// # Errors
+    /// What the operating system answers; it may be a segment all the same.
+    pub fn write_header(&self, store_id: [u64; 2]) -> Result<()> {
+        let mut header = Header {
+            preamble: FORMAT.preamble(0, store_id),
+            number: self.number,
+            first: self.first,
+            salt: self.salt,
+            checksum: 0,
+        };
+        preamble::seal(bytemuck::bytes_of_mut(&mut header));
+        self.file.write(bytemuck::bytes_of(&header), 0)?;
+        self.file.sync()?;
+        self.file.sync_dir()
     }
 
     /// Opens segment `number` for reading.

@@ -477,17 +477,18 @@ impl Log {
         }
     }
 
-    /// Makes the next segment, with what is not durable.
+    /// Makes the next segment, with what is not durable. As soon as it has a header, an opening believes these records of
+    /// it alone: so it gets that once they are there.
     fn prepare_segment(&self, tail: &Tail) -> Result<(Segment, u64, u64)> {
         let number = tail.named + 1;
         let first = RecordHeader::first_of(&tail.unsynced).unwrap_or(tail.next);
         let store_id = self.store_dir.manifest().store_id;
         let segment = self.store_dir.with_room(Room::ALL, || {
             let spare = self.store_dir.take_spare(number);
-            Segment::create(self.store_dir.log(), store_id, number, first, spare)
+            Segment::begin(self.store_dir.log(), number, first, spare)
         })?;
         let mut end = SEGMENT_HEADER;
-        let mut room = segment.len()?;
+        let mut room = segment.len()?.max(end);
         if !tail.unsynced.is_empty() {
             let mut records = tail.unsynced.clone();
             record::move_to(&mut records, segment.salt, end);
@@ -499,6 +500,8 @@ impl Log {
             segment.write(&records, start)?;
             self.syncs.time(|| segment.sync())?;
         }
+        self.store_dir
+            .with_room(Room::ALL, || segment.write_header(store_id))?;
         Ok((segment, end, room))
     }
 
