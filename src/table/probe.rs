@@ -394,11 +394,11 @@ impl<M: Medium> Session<'_, M> {
             };
             match found {
                 Found::Absent => return Ok(None),
-                Found::One(member) if !self.table.record_in_bounds(member.record) => {
-                    return Err(self.table.dangling(member));
-                }
                 Found::One(member) if self.table.is_unsure(member, target) => {
-                    return Err(self.table.unsound(member));
+                    return Err(match self.table.record_in_bounds(member.record) {
+                        true => self.table.unsound(member),
+                        false => self.table.dangling(member),
+                    });
                 }
                 Found::One(member) => return Ok(Some(member)),
                 Found::Moving => match self.table.stuck(target) {
@@ -448,11 +448,13 @@ impl<M: Medium> Table<M> {
         )
     }
 
-    /// Whether a flipped bit may have a member name the record of another item, which must not be given up. Of variable
-    /// length, the record has the key.
+    /// Whether a flipped bit may have a member name the record of another item, or none, which must not be given up. Of
+    /// variable length, the record [says](Session::retire_of) whether it is the key's.
     #[inline]
     fn is_unsure(&self, member: Occupied, target: &ProbeKey) -> bool {
-        self.shape.key_class() != KeyClass::Variable && !member.record.is_sound(target.word)
+        let is_sure =
+            || member.record.is_sound(target.word) && self.record_in_bounds(member.record);
+        self.shape.key_class() != KeyClass::Variable && !is_sure()
     }
 
     /// The error for a slot of which a bit has flipped.

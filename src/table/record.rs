@@ -243,7 +243,9 @@ impl<M: Medium> Table<M> {
     pub(crate) fn record_is(&self, record: RecordWord, content: &Content) -> bool {
         let at = record.offset();
         content.header.is_some_and(|header| {
-            self.medium.load(at + 8) == header.sequence
+            // Damage may have it lead astray.
+            self.lengths(at).is_some()
+                && self.medium.load(at + 8) == header.sequence
                 && self.medium.load(at + 16) == header.checksum
         })
     }

@@ -7,7 +7,9 @@ use super::alloc::arena::Shard;
 use super::alloc::epoch::Pin;
 use super::key::ProbeKey;
 use super::levels::Levels;
+use super::probe::Occupied;
 use crate::Result;
+use crate::layout::KeyClass;
 use crate::layout::bucket::SlotAddr;
 use crate::pm::Medium;
 use crate::sync::{MutexGuard, Ordering, RwLockReadGuard, pause, thread_number};
@@ -203,6 +205,21 @@ impl<'t, M: Medium> Session<'t, M> {
         let len = self.table.record_size_at(record);
         self.shard.retire(record, len);
         self.record_bytes -= len.cast_signed();
+    }
+
+    /// Gives up the record that a member of this key had, unless it may be another one's, or free: where a bit of its slot or
+    /// of the record has flipped. Such a record is lost until a recovery.
+    #[inline]
+    pub(crate) fn retire_of(&mut self, member: Occupied, target: &ProbeKey) {
+        let at = member.record.offset();
+        let is_own = || {
+            let has_key = self.table.lengths_of_key(at, target.key).is_some();
+            member.record.is_sound(target.word) && has_key
+        };
+        // Of fixed size, a member in doubt is refused.
+        if self.table.shape.key_class() != KeyClass::Variable || is_own() {
+            self.retire(at);
+        }
     }
 
     /// Makes room in the arena for records of a class. Lets go of the epoch: what was looked up before may have changed.

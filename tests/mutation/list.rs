@@ -2721,4 +2721,18 @@ pub const MUTATIONS: &[Mutation] = &[
         replacement: "requests > GROUP_REQUESTS_MAX {",
         suite: Suite::Unit("queue::tests::groups"),
     },
+    Mutation {
+        name: "a segment has its header before its records",
+        file: "src/store/wal/mod.rs",
+        find: "        let mut room = segment.len()?.max(end);\n",
+        replacement: "        segment.write_header(store_id)?;\n        let mut room = segment.len()?.max(end);\n",
+        suite: Suite::Unit("segment_that_cannot_be_made_hides_no_record"),
+    },
+    Mutation {
+        name: "an item whose record is nowhere keeps others from changing it",
+        file: "src/table/probe.rs",
+        find: "        self.shape.key_class() != KeyClass::Variable && !is_sure()\n",
+        replacement: "        !is_sure()\n",
+        suite: Suite::Store("corruption_of_a_length"),
+    },
 ];

@@ -33,7 +33,7 @@ fn value(nth: u32) -> Vec<u8> {
 
 /// A closed store in whose index a byte of an item is another: `part` stands in the item, and `at` counts
 /// from there.
-fn spoilt(folder: &Path, part: &[u8], at: usize) -> PathBuf {
+fn spoilt(folder: &Path, part: &[u8], at: isize) -> PathBuf {
     let path = folder.join("store");
     let store = Store::open(&path, &options()).unwrap();
     for nth in 0..KEYS {
@@ -43,7 +43,8 @@ fn spoilt(folder: &Path, part: &[u8], at: usize) -> PathBuf {
     let index = path.join("index.gph");
     let mut bytes = fs::read(&index).unwrap();
     let found = bytes.windows(part.len()).position(|bytes| bytes == part);
-    bytes[found.expect("it is in the index") + at] ^= 0x20;
+    let at = found.expect("it is in the index").strict_add_signed(at);
+    bytes[at] ^= 0x20;
     fs::write(&index, bytes).unwrap();
     path
 }
@@ -130,6 +131,32 @@ fn corruption_of_a_key_is_no_absence() {
     assert!(store.get(&key(SPOILT)).unwrap().is_none());
     assert_eq!(store.range(..).flatten().count(), KEYS as usize - 1);
     store.close().unwrap();
+}
+
+/// A record that states a length which cannot be is one that a change replaces, as any other that is damaged.
+#[test]
+fn corruption_of_a_length_ends_with_a_change() {
+    for (at, is_put) in [-21, -17]
+        .into_iter()
+        .flat_map(|at| [(at, true), (at, false)])
+    {
+        let folder = tempfile::tempdir().unwrap();
+        let path = spoilt(folder.path(), &key(SPOILT), at);
+        let store = Store::open(&path, &options()).unwrap();
+        assert!(is_damage(store.get(&key(SPOILT))), "{at}");
+        match is_put {
+            true => store.put(key(SPOILT), "new").unwrap(),
+            false => store.delete(key(SPOILT)).unwrap(),
+        }
+        store.put("another", "").unwrap();
+        store.close().unwrap();
+        let store = Store::open(&path, &options()).unwrap();
+        let expected = is_put.then(|| b"new".to_vec());
+        assert_eq!(store.get(&key(SPOILT)).unwrap(), expected, "{at}");
+        assert!(store.contains_key(b"another").unwrap());
+        no_other_is_lost(&store);
+        store.close().unwrap();
+    }
 }
 
 #[test]

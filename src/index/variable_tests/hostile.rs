@@ -146,6 +146,32 @@ impl Hostile {
         opened
     }
 
+    /// Puts and deletes a key whose item is damaged, and looks for all others, those of all free records, too.
+    fn change_in_place(&self, damaged: &[u8], name: &str) {
+        for is_put in [true, false] {
+            let dir = dir();
+            let (path, _) = self.write(dir.path());
+            let records = try_open(&path).unwrap().0;
+            let change = match is_put {
+                true => put(damaged, b"new"),
+                false => Mutation::Delete { key: damaged },
+            };
+            records.apply(&[change]).expect(name);
+            // Then the file says what is free.
+            records.close().expect(name);
+            let records = try_open(&path).unwrap().0;
+            let others = (0..ITEMS).filter(|&n| key(n) != damaged);
+            for n in 5000..5400 {
+                records.apply(&[put(&key(n), &value(n))]).expect(name);
+            }
+            let found = |key: &[u8]| records.get(key, |_, value| value.to_vec()).expect(name);
+            assert_eq!(found(damaged), is_put.then(|| b"new".to_vec()), "{name}");
+            for n in others.chain(5000..5400) {
+                assert_eq!(found(&key(n)), Some(value(n)), "{name}, {n}");
+            }
+        }
+    }
+
     /// As [`attack`](Self::attack), for a file that must be refused as damaged.
     fn must_be_refused(self, name: &str) {
         let error = self.attack(name).expect_err(name);
@@ -251,6 +277,34 @@ fn record_words_that_lead_astray() {
             let name = format!("{} records {name}", some.len());
             one.clone().attack(&name).unwrap();
             one.unclean().must_be_refused(&format!("{name}, unclean"));
+        }
+    }
+}
+
+/// A change of an item of which a bit has flipped, in its slot or in the header of its record, takes the place of what is
+/// damaged, and gives up no record of others, nor one that is free.
+#[test]
+fn changes_take_the_place_of_a_flipped_bit() {
+    let file = Hostile::new();
+    let members = file.members();
+    let in_arena = |at: u64| (DATA_START..file.superblock.file_len).contains(&at);
+    for (nth, &slot) in members.iter().enumerate().take(10) {
+        let at = file.record(slot);
+        let len = to_usize(file.word(at) & u64::from(u32::MAX));
+        let damaged = &file.bytes[to_usize(at) + 24..][..len];
+        for bit in 0..64 {
+            let flipped = |at| file.word(at) ^ 1 << bit;
+            let leads_to = RecordWord(flipped(slot.record)).offset();
+            if nth == 3 || leads_to != at && in_arena(leads_to) {
+                let mut one = file.clone();
+                one.put(slot.record, flipped(slot.record));
+                one.change_in_place(damaged, &format!("record word {nth}, bit {bit}"));
+            }
+            if nth == 3 {
+                let mut one = file.clone();
+                one.put(at, flipped(at));
+                one.change_in_place(damaged, &format!("lengths, bit {bit}"));
+            }
         }
     }
 }

@@ -27,7 +27,7 @@ impl<M: Medium> Session<'_, M> {
                 self.table.vacate(addr);
                 self.has_vacated = true;
                 self.note_change(target, addr);
-                self.retire(member.record.offset());
+                self.retire_of(member, target);
                 self.items -= 1;
                 return Ok(true);
             }

@@ -46,7 +46,7 @@ impl<'t, M: Medium> Session<'t, M> {
                 medium.fence();
                 self.touches += table.record_touches(record);
                 self.note_change(target, member.addr);
-                self.retire(member.record.offset());
+                self.retire_of(member, target);
                 return Ok(true);
             }
             self.put_back(content.class, record);
