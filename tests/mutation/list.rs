@@ -2710,9 +2710,16 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "a checkpoint that fails is tried at each change",
         file: "src/store/lifecycle/background.rs",
-        find: "self.next.filter(|&next| next > now)",
-        replacement: "self.next.filter(|_| false)",
+        find: "if let Some(rest) = tries.rest() {",
+        replacement: "if let Some(rest) = tries.rest().filter(|_| false) {",
         suite: Suite::Unit("lifecycle::background"),
+    },
+    Mutation {
+        name: "what fails again and again is tried as often as at first",
+        file: "src/pool/backoff.rs",
+        find: "2 * self.interval",
+        replacement: "self.interval",
+        suite: Suite::Unit("each_failure_rests"),
     },
     Mutation {
         name: "groups have as many requests as they like",

@@ -9,6 +9,7 @@ use super::job::Job;
 use super::slices::Slice;
 use crate::lsm::sst::Sst;
 use crate::lsm::version::{LEVELS, LiveValues, LsmVersion};
+use crate::pool::backoff::Backoff;
 use crate::{Error, Result};
 
 /// Runs of level 0 from which on it is compacted, whatever its slices have, and at full speed.
@@ -26,15 +27,12 @@ const HIDING_SHARE: u64 = 8;
 /// How many times more each level may have than the one above.
 const LEVEL_SIZE_RATIO: u64 = 10;
 
-/// The shortest and the longest time that nothing is tried after a failure.
-const RETRY_INTERVALS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
-
 /// For how long nothing is tried with the files of a job that was refused something, at first and at most, each time for
 /// twice as long: others rest for less.
 const REFUSAL_PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(64));
 
 /// The same of damage.
-const DAMAGE_PAUSES: (Duration, Duration) = (RETRY_INTERVALS.1, Duration::from_secs(3600));
+const DAMAGE_PAUSES: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(3600));
 
 /// What is known of a file that is not compacted.
 #[derive(Debug)]
@@ -53,8 +51,7 @@ pub struct Plan {
     set_aside: HashMap<u64, SetAside>,
     /// The largest key that was last compacted from each level: it goes round.
     last_keys: [Vec<u8>; LEVELS as usize],
-    failures: u32,
-    rest_until: Option<Instant>,
+    tries: Backoff,
     pub is_stopping: bool,
 }
 
@@ -229,27 +226,19 @@ impl Plan {
                 self.set_aside.insert(number, found);
             }
         }
-        if is_damage {
-            return;
+        if !is_damage {
+            self.tries.note(done.is_ok());
         }
-        let succeeded = done.is_ok();
-        self.failures = match succeeded {
-            true => 0,
-            false => self.failures + 1,
-        };
-        let rest = RETRY_INTERVALS.0 * 2u32.saturating_pow(self.failures.saturating_sub(1).min(16));
-        self.rest_until = (!succeeded).then(|| now + rest.min(RETRY_INTERVALS.1));
     }
 
     /// Whether the last job has failed, or files are damaged, so that it makes no sense to wait for the next one.
     pub fn is_failing(&self) -> bool {
-        self.failures > 0 || self.retry().is_some()
+        self.tries.is_failing() || self.retry().is_some()
     }
 
     /// How long to do nothing.
     pub fn rest(&self) -> Option<Duration> {
-        let rest = self.rest_until?.saturating_duration_since(Instant::now());
-        (!rest.is_zero()).then_some(rest)
+        self.tries.rest()
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::hiding::IdleFiles;
 use crate::Result;
+use crate::pool::backoff::Backoff;
 use crate::pool::heap;
 use crate::pool::worker::Worker;
 use crate::store::Partition;
@@ -16,9 +17,6 @@ use crate::table::idle::IdleWatch;
 
 /// How long to wait before what has failed is tried again, and until items that are read again come up.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
-
-/// The longest wait before a checkpoint is tried again: each try may take another segment of the log.
-const CHECKPOINT_RETRY_INTERVAL_MAX: Duration = Duration::from_secs(30);
 
 /// Bytes of old versions that are freed before the allocator is told to give them back.
 const FREED_BYTES_MAX: u64 = 8 << 20;
@@ -55,7 +53,7 @@ impl Background {
         let saved = Arc::downgrade(partition);
         let mut watch = IdleWatch::default();
         let mut has_freed = false;
-        let mut tries = CheckpointTries::default();
+        let mut tries = Backoff::default();
         let mut wants_room = false;
         self.index.set_work(move || {
             let partition = unbroken(&saved)?;
@@ -72,7 +70,7 @@ impl Background {
             let log_bytes = partition.state.log.bytes();
             wants_room &= log_bytes > 0;
             let rest = match partition.background.is_long(log_bytes) || wants_room {
-                true => tries.again(|| partition.checkpoint()),
+                true => checkpoint_again(&mut tries, || partition.checkpoint()),
                 false => None,
             };
             // Else it is tried once more.
@@ -181,28 +179,20 @@ fn compact_if_idle(partition: &Arc<Partition>, watch: &mut IdleWatch) -> Option<
     index.or_else(|| partition.compact_files_if_idle(watch, paced))
 }
 
-/// Tries of a checkpoint that fails, each after twice as long as the one before it, however often the thread is called.
-#[derive(Default)]
-struct CheckpointTries {
-    rest: Duration,
-    next: Option<Instant>,
-}
-
-impl CheckpointTries {
-    /// Tries it unless that is too early; gives when to do so again if it has failed.
-    fn again(&mut self, checkpoint: impl FnOnce() -> Result<()>) -> Option<Duration> {
-        let now = Instant::now();
-        if let Some(next) = self.next.filter(|&next| next > now) {
-            return Some(next - now);
-        }
-        if again(checkpoint(), "there is no checkpoint yet").is_none() {
-            *self = Self::default();
-            return None;
-        }
-        self.rest = (2 * self.rest).clamp(RETRY_INTERVAL, CHECKPOINT_RETRY_INTERVAL_MAX);
-        self.next = Some(Instant::now() + self.rest);
-        Some(self.rest)
+/// Takes a checkpoint unless it is too early to try again, however often the thread is called: each try may take another
+/// segment of the log. Gives when to do so if it has failed.
+fn checkpoint_again(
+    tries: &mut Backoff,
+    checkpoint: impl FnOnce() -> Result<()>,
+) -> Option<Duration> {
+    if let Some(rest) = tries.rest() {
+        return Some(rest);
     }
+    let done = checkpoint();
+    tries.note(done.is_ok());
+    again(done, "there is no checkpoint yet")?;
+    // A thread that was late may try at once.
+    Some(tries.rest().unwrap_or_default())
 }
 
 /// When to try again what has failed.
