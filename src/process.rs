@@ -47,11 +47,6 @@ pub(crate) fn random_id() -> [u64; 2] {
     [random_number(), random_number()]
 }
 
-/// A seed that nobody foresees for hashes in memory, which a child may have, too. Costs less.
-pub(crate) fn hash_seed() -> u64 {
-    RandomState::new().hash_one(0)
-}
-
 /// How often this process, and those that it is a child of, have forked since something was opened first.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 

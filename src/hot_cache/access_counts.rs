@@ -4,8 +4,9 @@
 //! of the table has, and where a table that grows keeps it. Each has one byte, which counts up
 //! to 255 and is halved whenever items have left (an LFU with aging, as GPHash's bucket cache, §3.3).
 
-use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use gphash_pool::hash_filter::hash_seed;
 
 /// Bytes of items in a partition, more or less.
 const PARTITION: u64 = 2048;
@@ -104,8 +105,7 @@ impl AccessCounts {
         EvictionCut {
             below,
             share: (wanted * 256).div_ceil(histogram.0[below].max(1)),
-            // Not of `rand`, which a thread whose own data is being dropped may have no more.
-            salt: RandomState::new().hash_one(0),
+            salt: hash_seed(),
         }
     }
 

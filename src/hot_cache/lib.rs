@@ -58,10 +58,10 @@ mod tests;
 
 use std::cell::Cell;
 use std::fmt;
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::ptr;
 use std::time::Instant;
 
+use gphash_pool::hash_filter::hash_seed;
 use parking_lot::Mutex;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -129,7 +129,7 @@ impl HotCache {
         }
         buckets.resize_with(count, Bucket::default);
         Some(Self {
-            seed: RandomState::new().build_hasher().finish(),
+            seed: hash_seed(),
             buckets: buckets.into(),
             router: Router::new(options.bins),
             model: Model::new(options),

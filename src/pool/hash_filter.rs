@@ -1,4 +1,6 @@
-//! A filter of hashes: it tells most of those that are not there by one word.
+//! A filter of hashes, which tells most of those that are not there by one word, and seeds of hashes.
+
+use std::hash::{BuildHasher, RandomState};
 
 /// Bits for each hash: one in so many others is taken for one that is there, or fewer.
 const BITS_PER_HASH: usize = 16;
@@ -8,6 +10,12 @@ const ROOM_HASHES: usize = 1 << 12;
 
 /// How much longer each further part is than the one before.
 const GROWTH: usize = 4;
+
+/// A seed that nobody foresees for hashes in memory, which a child of the process may have, too. A thread may ask for it
+/// while its own data is being dropped, when `rand` may have none.
+pub fn hash_seed() -> u64 {
+    RandomState::new().hash_one(0)
+}
 
 /// See the [module](self). It grows by parts, so that an insertion never waits for all that are there. The top bits of a hash
 /// are not used, so they may choose something else.

@@ -2697,7 +2697,7 @@ pub const MUTATIONS: &[Mutation] = &[
         name: "children draw the numbers of files that others have drawn",
         file: "src/process.rs",
         find: "Ok(len) if len == bytes.len() => u64::from_ne_bytes(bytes),",
-        replacement: "Ok(_) => hash_seed(),",
+        replacement: "Ok(_) => RandomState::new().hash_one(0),",
         suite: Suite::Paths("children_draw"),
     },
     Mutation {

@@ -9,11 +9,10 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use super::REQUESTS_PER_THREAD_MIN;
 use crate::Result;
 use crate::engine::VersionSorter;
-use crate::pool::hash_filter::HashFilter;
+use crate::pool::hash_filter::{HashFilter, hash_seed};
 use crate::pool::parallel;
 use crate::pool::prefetch;
 use crate::pool::split::position;
-use crate::process;
 use crate::width::{product_top, to_usize};
 
 /// By how many requests a key is asked for before it is read: those of a partition are scattered over a column.
@@ -56,7 +55,7 @@ impl<'k, K: Fn(u32) -> &'k [u8] + Sync> KeyWrites<'k, K> {
         gpu: Option<&VersionSorter>,
     ) -> Self {
         loop {
-            let seed = process::hash_seed();
+            let seed = hash_seed();
             let version = |position| KeyWrite {
                 hash: xxh3_64_with_seed(key(position), seed),
                 position,

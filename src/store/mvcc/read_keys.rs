@@ -13,7 +13,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use super::old_versions::OldVersions;
 use super::spill_file::{SpillFile, SpilledValue, VersionSpill};
 use crate::Result;
-use crate::process;
+use crate::pool::hash_filter::hash_seed;
 
 /// Bytes of memory that a key takes beside itself.
 const KEY_BYTES: u64 = 60;
@@ -64,7 +64,7 @@ impl ReadKeys {
             Some(spilled) => spilled,
             None => self.spilled.insert(Box::new(SpilledHashes {
                 file: Arc::new(spill.create_file("keys that a transaction has read")?),
-                seed: process::hash_seed(),
+                seed: hash_seed(),
                 runs: Vec::new(),
             })),
         };

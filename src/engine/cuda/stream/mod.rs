@@ -13,7 +13,7 @@ use crate::gpu::launch::{Graphs, Launches};
 use crate::gpu::memory::Address;
 use crate::gpu::memory::{DeviceMemory, PinnedMemory, copy_out, fill, wait};
 use crate::gpu::stream::Stream;
-use crate::process;
+use crate::pool::hash_filter::hash_seed;
 use address_sort::{Bins, OrderMemory};
 use staging::Staging;
 
@@ -207,7 +207,7 @@ impl BatchStream {
             first: claims + 2 * array,
             entry: claims + 3 * array,
             mask: entries as u64 - 1,
-            seed: process::hash_seed(),
+            seed: hash_seed(),
         })
     }
 
