@@ -1,7 +1,7 @@
 //! Where stores are made, and how the disk there fails.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use gphash::pm::{Call, Faults};
+use gphash_test_support::copy_store;
 use tempfile::TempDir;
 
 /// A folder for each domain that the machine has.
@@ -54,38 +55,7 @@ pub fn files(path: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 /// checkpoint be taken and items leave the index meanwhile, after which it copies again; the log should not be written.
 pub fn copy(from: &Path, to: &Path) {
     let names = ["MANIFEST", "MANIFEST.2", "index.gph", "index.gph.journal"];
-    let replaced = || {
-        let dirs = fs::read_dir(from).into_iter().flatten().flatten();
-        let dirs = dirs.map(|entry| entry.path()).filter(|path| path.is_dir());
-        let dirs: Vec<PathBuf> = dirs.chain([from.to_path_buf()]).collect();
-        let read = |dir: &PathBuf| names.map(|name| fs::read(dir.join(name)).ok());
-        dirs.iter().map(read).collect::<Vec<_>>()
-    };
-    loop {
-        let before = replaced();
-        let copied = copy_files(from, to);
-        if copied.is_ok() && replaced() == before {
-            return;
-        }
-        fs::remove_dir_all(to).unwrap();
-    }
-}
-
-fn copy_files(from: &Path, to: &Path) -> io::Result<()> {
-    fs::create_dir_all(to)?;
-    for entry in fs::read_dir(from)? {
-        let entry = entry?;
-        let target = to.join(entry.file_name());
-        match entry.file_type()?.is_dir() {
-            true => copy_files(&entry.path(), &target)?,
-            // Room that is held has no contents, and to get pages for it takes longer than for all others.
-            false if entry.file_name() == "RESERVE" => {
-                File::create(target)?.set_len(entry.metadata()?.len())?;
-            }
-            false => drop(fs::copy(entry.path(), &target)?),
-        }
-    }
-    Ok(())
+    copy_store(from, to, &names);
 }
 
 /// A disk on which one call fails, or all from one on until it is cured. Sorted files can be read: else
