@@ -50,6 +50,8 @@ pub struct Budget {
     pub(in crate::store) is_ordered: AtomicBool,
     /// Held by the one who lets items leave: how often changes had waited when he last did.
     pub(in crate::store) stalls_before: Mutex<u64>,
+    /// Held by who notes what the table takes.
+    noting: Mutex<()>,
     /// Where he goes on: a number of buckets.
     pub(in crate::store) hand: AtomicU64,
     pub(in crate::store) left: Mutex<()>,
@@ -76,6 +78,7 @@ impl Budget {
             kept_room: AtomicU64::new(0),
             is_ordered: AtomicBool::new(false),
             stalls_before: Mutex::default(),
+            noting: Mutex::default(),
             hand: AtomicU64::new(0),
             left: Mutex::default(),
             has_left: Condvar::new(),
@@ -102,6 +105,8 @@ impl Budget {
     /// Notes what the table takes, and what of that it has to give back. What its file keeps of records that have left is
     /// nobody else's yet.
     pub fn note_taken(&self, tiers: &TieredItems) {
+        // What one has seen must not be noted after what another has seen since.
+        let _one = self.noting.lock();
         let records = tiers.table.record_bytes();
         let limit = self.limit(tiers);
         let free = self.free_room(tiers, limit);
