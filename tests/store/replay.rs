@@ -74,6 +74,32 @@ fn log_that_is_long_counts_until_a_checkpoint() {
     }
 }
 
+/// A log may have more segments than a process may have files open.
+#[test]
+fn segments_are_open_while_they_are_read() {
+    const LIVES: u8 = 8;
+    let folder = tempfile::tempdir().unwrap();
+    let (path, left) = (folder.path().join("store"), folder.path().join("left"));
+    let mut model = Model::new();
+    let store = Store::open(&path, &options()).unwrap();
+    (0..LIVES).for_each(|life| change(&store, &mut model, life));
+    assert!(segments(&path) >= 2 * usize::from(LIVES));
+    copy(&path, &left);
+    let (told, open) = mpsc::channel();
+    let wal = left.join("wal");
+    let count = move |_, _| {
+        let files = fs::read_dir("/proc/self/fd").unwrap();
+        let files = files.flat_map(|file| fs::read_link(file.unwrap().path()));
+        told.send(files.filter(|file| file.starts_with(&wal)).count())
+            .unwrap();
+    };
+    let store = Store::open(&left, &options().on_replay(count)).unwrap();
+    let open: Vec<usize> = open.try_iter().collect();
+    assert!(open.len() >= 2 * usize::from(LIVES), "{open:?}");
+    assert!(open.iter().all(|&open| open <= 2), "{open:?}");
+    assert_eq!(contents(&store), model);
+}
+
 #[test]
 fn log_that_is_short_stays_until_a_write() {
     let folder = tempfile::tempdir().unwrap();

@@ -273,12 +273,12 @@ impl Segment {
         self.file.write(bytes, at)
     }
 
-    /// Writes the bytes up to `end` over themselves, durably, the name too.
+    /// Writes the bytes of segment `number` up to `end` over themselves, durably, the name too.
     ///
     /// # Errors
     /// What the operating system answers.
-    pub fn rewrite(&self, dir: &Dir, end: u64) -> Result<()> {
-        let file = dir.open_file(&name(self.number), true)?;
+    pub fn rewrite(dir: &Dir, number: u64, end: u64) -> Result<()> {
+        let file = dir.open_file(&name(number), true)?;
         file.rewrite(end)?;
         file.sync_dir()
     }

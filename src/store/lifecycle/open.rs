@@ -103,6 +103,7 @@ impl Replayer<'_> {
         let held = self.tiers.hold(self.store_dir, wanted, Purpose::Deletion);
         let done = held.and_then(|()| {
             self.replay.run(
+                self.store_dir,
                 self.progress,
                 || self.tiers.spill.version(),
                 |version, entry, sequence| self.change(version, (entry, sequence), false),
@@ -180,6 +181,7 @@ impl Replayer<'_> {
             }
         };
         self.replay.run(
+            self.store_dir,
             &|_, _| (),
             || (),
             |(), entry, sequence| {
@@ -191,6 +193,7 @@ impl Replayer<'_> {
         let last = last.into_inner();
         for are_deleted in [true, false] {
             self.replay.run(
+                self.store_dir,
                 self.progress,
                 || self.tiers.spill.version(),
                 |version, entry, sequence| {
@@ -267,7 +270,7 @@ pub fn open_all(
     // From here on files may change. What one partition makes durable in its index may be part of a group of which
     // others have the rest in their logs.
     dirs.iter().try_for_each(|dir| dir.repair_copies())?;
-    let all = logs.iter().map(Replay::len).sum::<Result<u64>>()?;
+    let all = logs.iter().map(Replay::len).sum::<u64>();
     let are_long = all >= SHARED_REPLAY_BYTES_MIN;
     let parts = dirs.iter().zip(&logs);
     let make_durable = |(dir, log): (&Arc<StoreDir>, &Replay)| log.make_durable(dir);
@@ -493,7 +496,7 @@ impl Replayed {
         store_dir.retire_old_segments(0);
         if tiers.table.len() > 0 || !version.is_empty() {
             let wanted = tiers.to_keep_free(&Need::default(), 0);
-            store_dir.reserve().need(wanted.min(found + replay.len()?));
+            store_dir.reserve().need(wanted.min(found + replay.len()));
         }
         let domain = tiers.table.stats().domain;
         let state = StoreInner {

@@ -1,7 +1,7 @@
 //! Reading the log after a crash.
 
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::record;
 use super::record::{
@@ -16,9 +16,13 @@ use crate::table::item::Mutation;
 use crate::width::to_usize;
 use crate::{Error, Result};
 
-/// A segment of a log that is replayed.
+/// A segment of a log that is replayed. It is opened when it is read: a process may have fewer files open than a log has
+/// segments.
 struct ReplaySegment {
-    segment: Segment,
+    number: u64,
+    path: PathBuf,
+    /// Bytes of the file.
+    len: u64,
     /// How many of its records count.
     count: usize,
     /// Where its last record ends.
@@ -87,7 +91,7 @@ impl Replay {
     /// The error for the part `nth`, which nobody has written.
     pub fn damaged_part(&self, nth: usize) -> Error {
         let part = &self.parts[nth];
-        part.damage(self.segments[part.segment].segment.path())
+        part.damage(&self.segments[part.segment].path)
     }
 
     /// Ends the log before the part `nth`.
@@ -138,7 +142,9 @@ impl Replay {
             let loaded = Loaded::read(&segment, bytes)?;
             let checked = loaded.check(&segment, &mut replay, until);
             replay.segments.push(ReplaySegment {
-                segment,
+                number: segment.number,
+                path: segment.path().to_path_buf(),
+                len: loaded.bytes.len() as u64,
                 count: checked.count,
                 end: loaded.end as u64,
             });
@@ -161,23 +167,17 @@ impl Replay {
     /// [`Error::NoSpace`] or [`Error::Io`]; the log is as it was.
     pub fn make_durable(&self, store_dir: &StoreDir) -> Result<()> {
         let named = store_dir.manifest().last_segment;
-        let is_last = |replayed: &&ReplaySegment| replayed.segment.number >= named;
-        self.segments
-            .iter()
-            .filter(is_last)
-            .try_for_each(|replayed| {
-                let end = replayed.end;
-                store_dir.with_room(Room::ALL, || replayed.segment.rewrite(store_dir.log(), end))
-            })
+        let is_last = |replayed: &&ReplaySegment| replayed.number >= named;
+        self.segments.iter().filter(is_last).try_for_each(
+            |&ReplaySegment { number, end, .. }| {
+                store_dir.with_room(Room::ALL, || Segment::rewrite(store_dir.log(), number, end))
+            },
+        )
     }
 
     /// Bytes of the files that are read.
-    ///
-    /// # Errors
-    /// What the operating system answers.
-    pub fn len(&self) -> Result<u64> {
-        let len = |replayed: &ReplaySegment| replayed.segment.len();
-        self.segments.iter().map(len).sum()
+    pub fn len(&self) -> u64 {
+        self.segments.iter().map(|replayed| replayed.len).sum()
     }
 
     /// Replays the records of a log that is [durable](Self::make_durable), in order. `change` makes
@@ -190,14 +190,19 @@ impl Replay {
     /// What `apply` and the operating system answer.
     pub fn run<S: Sync>(
         &self,
+        store_dir: &StoreDir,
         progress: &(dyn Fn(u64, u64) + Sync),
         begin: impl Fn() -> S,
         change: impl for<'e> Fn(&S, Entry<'e>, u64) -> Option<Mutation<'e>> + Sync,
         mut apply: impl FnMut(&[Vec<Mutation>]) -> Result<()> + Send,
     ) -> Result<()> {
-        let all = self.len()?;
+        let all = self.len();
         let mut done = 0;
-        let read = |replayed: &ReplaySegment, bytes| Loaded::read(&replayed.segment, bytes);
+        let store_id = store_dir.manifest().store_id;
+        let read = |replayed: &ReplaySegment, bytes| {
+            let segment = Segment::open(store_dir.log(), store_id, replayed.number)?;
+            Loaded::read(&segment, bytes)
+        };
         let first = self.segments.first();
         let mut loaded = first.map(|first| read(first, Vec::new())).transpose()?;
         // Memory that has been used is at hand sooner than any that the system clears first.
@@ -206,7 +211,7 @@ impl Replay {
             let Some(this) = loaded.take() else { break };
             let begun = begin();
             let each = |entry, sequence| change(&begun, entry, sequence);
-            let changes = this.entries(&replayed.segment, replayed.count, each)?;
+            let changes = this.entries(&replayed.path, replayed.count, each)?;
             let next = self.segments.get(nth + 1);
             let (applied, next) = pool::join(
                 || apply(&changes),
@@ -397,7 +402,7 @@ impl Loaded {
     /// in parts that were made side by side.
     pub(super) fn entries<'l, T: Send>(
         &'l self,
-        segment: &Segment,
+        path: &Path,
         count: usize,
         each: impl Fn(Entry<'l>, u64) -> Option<T> + Sync,
     ) -> Result<Vec<Vec<T>>> {
@@ -408,7 +413,7 @@ impl Loaded {
             for entry in entries.skip(header.is_part().into()) {
                 let possible = |entry: &Entry| u64::from(entry.position) < header.span();
                 let entry = entry.filter(possible).ok_or_else(|| Error::DamagedLog {
-                    path: segment.path().to_path_buf(),
+                    path: path.to_path_buf(),
                     at: at as u64,
                     found: "a record with a valid checksum and an entry that cannot be".into(),
                 })?;
@@ -419,7 +424,7 @@ impl Loaded {
         // Counted when the file was read before; a bad sector may say less now.
         if count > self.records.len() {
             return Err(Error::DamagedLog {
-                path: segment.path().to_path_buf(),
+                path: path.to_path_buf(),
                 at: self.end as u64,
                 found: "other bytes than a moment ago".into(),
             });
