@@ -1064,8 +1064,8 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "a segment takes over the records of the one whose file it has",
         file: "src/store/files/segment.rs",
-        find: "            salt: process::random_number(),\n",
-        replacement: "            salt: 7,\n",
+        find: "        let salt = process::random_number();\n",
+        replacement: "        let salt = 7;\n",
         suite: Suite::Store("replay"),
     },
     Mutation {
@@ -1416,8 +1416,8 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "the name of a log segment is not durable",
         file: "src/store/files/segment.rs",
-        find: "        file.sync()?;\n        file.sync_dir()?;\n        Ok(Self {",
-        replacement: "        file.sync()?;\n        Ok(Self {",
+        find: "        self.file.sync()?;\n        self.file.sync_dir()\n",
+        replacement: "        self.file.sync()\n",
         suite: Suite::Unit("store::crash_tests"),
     },
     Mutation {

@@ -43,7 +43,10 @@ fn spoilt(folder: &Path, part: &[u8], at: isize) -> PathBuf {
     let index = path.join("index.gph");
     let mut bytes = fs::read(&index).unwrap();
     let found = bytes.windows(part.len()).position(|bytes| bytes == part);
-    let at = found.expect("it is in the index").checked_add_signed(at).unwrap();
+    let at = found
+        .expect("it is in the index")
+        .checked_add_signed(at)
+        .unwrap();
     bytes[at] ^= 0x20;
     fs::write(&index, bytes).unwrap();
     path
