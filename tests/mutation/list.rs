@@ -2535,8 +2535,8 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "a change gives up the record that a damaged word names",
         file: "src/table/probe.rs",
-        find: "&& !member.record.is_sound(target.word)",
-        replacement: "&& member.record.0 == 0",
+        find: "member.record.is_sound(target.word) && self.record_in_bounds(member.record)",
+        replacement: "self.record_in_bounds(member.record)",
         suite: Suite::BadInput("changes_give_up"),
     },
     Mutation {
