@@ -6,6 +6,7 @@
 //! on a thread outside of that.
 
 pub mod affinity;
+pub mod async_order;
 pub mod backoff;
 pub mod bloom_filter;
 pub mod crew;

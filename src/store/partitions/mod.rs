@@ -7,7 +7,6 @@
 //!  several ----> the queue here: whoever leads it holds the queues of the partitions, then executes in each
 //! ```
 
-mod async_order;
 mod column_reads;
 mod commit;
 #[cfg(feature = "cuda")]
@@ -30,10 +29,10 @@ use std::{io, thread};
 
 use parking_lot::Mutex;
 
-use self::async_order::AsyncOrder;
 pub use self::route::Partitioner;
 use self::route::Route;
 use crate::pool::affinity::Unpinned;
+use crate::pool::async_order::AsyncOrder;
 use crate::pool::run_off_pool;
 use crate::pool::snapshots::Snapshot;
 use crate::pool::split::Split;

@@ -14,7 +14,7 @@ thread_local! {
     static COUNTS: RefCell<Vec<(Weak<()>, Counts)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Of one store.
+/// Of one store, with requests of threads that call it.
 pub struct AsyncOrder {
     /// Says which store it is.
     name: Arc<()>,
@@ -28,6 +28,7 @@ pub struct Outstanding {
 }
 
 impl AsyncOrder {
+    /// That of a store of so many partitions.
     pub fn new(partitions: usize) -> Self {
         Self {
             name: Arc::default(),
