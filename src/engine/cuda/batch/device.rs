@@ -111,7 +111,7 @@ impl CudaEngine {
                 Ok(())
             });
             // Also after an error: some parts may be under way.
-            let issued = reader.issued(stream);
+            let issued = reader.issued(stream).map_err(Error::from);
             if issued.is_err() || launched.is_err() {
                 // What nobody can wait for later is waited for now.
                 wait(stream)?;

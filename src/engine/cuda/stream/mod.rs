@@ -1,7 +1,6 @@
 //! A stream and the buffers of the batch that is on it.
 
 pub mod address_sort;
-pub mod readers;
 mod staging;
 
 use rayon::ThreadPool;
@@ -12,9 +11,9 @@ use crate::gpu::event::Event;
 use crate::gpu::launch::{Graphs, Launches};
 use crate::gpu::memory::Address;
 use crate::gpu::memory::{DeviceMemory, PinnedMemory, copy_out, fill, wait};
+use crate::gpu::order::{Bins, OrderMemory};
 use crate::gpu::stream::Stream;
 use crate::pool::hash_filter::hash_seed;
-use address_sort::{Bins, OrderMemory};
 use staging::Staging;
 
 /// One batch at a time, and memory for it that stays from one to the next.
@@ -184,7 +183,9 @@ impl BatchStream {
 
     /// Memory for the order of `len` positions in a file of `file_len` bytes.
     pub fn order(&mut self, len: u32, file_len: u64) -> Result<AddressSortView> {
-        self.order.view(&self.stream, len, Bins::of(len, file_len))
+        Ok(self
+            .order
+            .view(&self.stream, len, Bins::of(len, file_len))?)
     }
 
     /// Where the counters of a launch are, whatever they hold.

@@ -28,11 +28,11 @@ use parking_lot::{Mutex, RwLock};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use super::kernels::Kernels;
-use super::stream::readers::Readers;
 use super::stream::{BatchStream, address_sort};
 use crate::gpu::abi::{Counters, TableView};
 use crate::gpu::device::Device;
 use crate::gpu::memory::{DeviceMemory, fill, wait};
+use crate::gpu::readers::Readers;
 use crate::pm::{Mapping, Medium};
 use crate::pool::affinity::Unpinned;
 use crate::table::Table;

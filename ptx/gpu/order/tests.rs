@@ -7,7 +7,7 @@ fn address_sort_has_a_bin_for_every_offset() {
             let bins = Bins::of(len, file_len);
             let last = (file_len - 1) >> bins.shift;
             assert!(last < u64::from(bins.count));
-            let exact = bins.shift <= layout::PAGE.ilog2();
+            let exact = bins.shift <= PAGE.ilog2();
             assert!(exact || last >= u64::from(bins.count) / 2);
             assert!(exact || bins.count == BINS_MAX || bins.count >= len * 2);
             assert!(bins.count.is_multiple_of(BIN_CHUNK));

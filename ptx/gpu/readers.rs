@@ -9,9 +9,9 @@ use std::thread::ThreadId;
 
 use parking_lot::Mutex;
 
-use super::address_sort::{Bins, OrderMemory};
-use crate::Result;
+use super::order::{Bins, OrderMemory};
 use crate::gpu::abi::AddressSortView;
+use crate::gpu::error::Result;
 use crate::gpu::event::Event;
 use crate::gpu::launch::{Graphs, Launches};
 use crate::gpu::stream::Stream;
@@ -52,7 +52,7 @@ impl Readers {
     /// What is kept for a stream.
     ///
     /// # Errors
-    /// [`Error::Gpu`](crate::Error::Gpu).
+    /// [`Error`](crate::gpu::error::Error).
     pub fn on(&self, stream: &Stream) -> Result<Arc<Mutex<Reader>>> {
         let mut readers = self.0.lock();
         let name = name(stream);
@@ -96,7 +96,7 @@ impl Reader {
     /// Memory for putting a batch of `len` in order, in a file of `file_len` bytes.
     ///
     /// # Errors
-    /// [`Error::Gpu`](crate::Error::Gpu).
+    /// [`Error`](crate::gpu::error::Error).
     pub fn order(&mut self, stream: &Stream, len: u32, file_len: u64) -> Result<AddressSortView> {
         let bins = Bins::of(len, file_len);
         if !self.order.fits(len, bins) {
@@ -113,9 +113,9 @@ impl Reader {
     /// Notes that what is on `stream` now is to be waited for.
     ///
     /// # Errors
-    /// [`Error::Gpu`](crate::Error::Gpu).
+    /// [`Error`](crate::gpu::error::Error).
     pub fn issued(&mut self, stream: &Stream) -> Result<()> {
-        Ok(self.end.record(stream)?)
+        self.end.record(stream)
     }
 
     /// Whether the thread is gone whose stream it is. Each has memory of the device.
