@@ -82,6 +82,9 @@ pub use error::{Error, ParseOptionError, Result};
 pub(crate) use gphash_kernels::gpu;
 #[cfg(feature = "cuda")]
 #[doc(hidden)]
+pub use gphash_kernels::gpu::budget::Quota;
+#[cfg(feature = "cuda")]
+#[doc(hidden)]
 pub use gphash_kernels::gpu::sort::{SortedVersions, VersionBatch, VersionSorter};
 pub use index::{
     Index, Iter, Progress, Recovery, Repair, Report, ReportState, Stats, compact, recover,

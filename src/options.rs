@@ -15,6 +15,12 @@ use crate::pool::cores;
 use crate::width::to_usize;
 use crate::{Error, Result};
 
+/// Fewest bytes of a budget of device memory.
+pub(crate) const DEVICE_MEMORY_BUDGET_MIN: u64 = 64 << 20;
+
+#[cfg(feature = "cuda")]
+const _: () = assert!(DEVICE_MEMORY_BUDGET_MIN == crate::gpu::budget::BUDGET_MIN);
+
 /// How long an index rests until it is compacted.
 const IDLE: Duration = Duration::from_secs(10);
 
@@ -186,7 +192,7 @@ pub struct Options {
     pub(crate) cache_ratio: f64,
     pub(crate) cache_policy: CachePolicy,
     pub(crate) cache_period: Option<Duration>,
-    pub(crate) device_memory: Option<u64>,
+    pub(crate) device_memory_budget: Option<u64>,
     pub(crate) threads: usize,
     pub(crate) checksums: bool,
     /// By default those of records of variable length, which are of a store, and no others.
@@ -216,7 +222,7 @@ impl Default for Options {
             cache_ratio: 0.2,
             cache_policy: CachePolicy::Lfu,
             cache_period: Some(Duration::from_secs(1)),
-            device_memory: None,
+            device_memory_budget: None,
             threads: 0,
             checksums: false,
             verify_checksums: None,
@@ -243,6 +249,10 @@ impl Options {
 
     /// Largest number of [`threads`](Self::threads).
     pub const MAX_THREADS: usize = 1024;
+
+    /// Fewest bytes of a [`device_memory_budget`](Self::device_memory_budget): 64 MiB. Batches cannot do without about half
+    /// of that.
+    pub const MIN_DEVICE_MEMORY_BUDGET: u64 = DEVICE_MEMORY_BUDGET_MIN;
 
     /// The defaults: 1,024 items, engine and domain chosen by themselves, 2L-2H-8S.
     #[must_use]
@@ -327,14 +337,32 @@ impl Options {
         self
     }
 
-    /// Most bytes of device memory for the copy of the buckets and the cache together. Levels that do not
-    /// fit are probed in the file, and the cache is as large as the rest allows. Running batches need some
-    /// memory besides.
+    /// Bytes of the GPU's memory that the index may take, at least
+    /// [`MIN_DEVICE_MEMORY_BUDGET`](Self::MIN_DEVICE_MEMORY_BUDGET); for who trains or serves a model there, too.
     ///
-    /// Default: as much as there is.
+    /// It counts what the index allocates: the copies of the levels, the bucket cache, the buffers of batches, free records
+    /// at hand, and the map of changed pages; as [`Stats::device_memory_bytes`](crate::Stats::device_memory_bytes) does. It
+    /// does not count what the driver has besides: its context, the loaded kernels, and
+    /// what it rounds up. Pinned memory of the host is none of the GPU's.
+    ///
+    /// Within a budget
+    /// - levels that have no room are probed in the file. The lowest ones are copied first;
+    /// - the bucket cache has what the levels leave, at most [`cache_ratio`](Self::cache_ratio);
+    /// - batches go in shorter parts, and one to eight lookups of slices of the host run at a time;
+    /// - of a file longer than 1,024 times the budget in the domain `Checkpointed`, a sync writes all pages.
+    ///
+    /// So results are the same, and no call fails for it. Each opening may give another budget. It means nothing to
+    /// [`Engine::Cpu`]. Without one an index takes what there is for levels, and seven eighths of the rest for the cache.
+    ///
+    /// Default: none.
+    ///
+    /// # Examples
+    /// ```
+    /// let options = gphash::Options::new().device_memory_budget(2 << 30);
+    /// ```
     #[must_use]
-    pub fn device_memory(mut self, bytes: u64) -> Self {
-        self.device_memory = Some(bytes);
+    pub fn device_memory_budget(mut self, bytes: u64) -> Self {
+        self.device_memory_budget = Some(bytes);
         self
     }
 
@@ -592,6 +620,7 @@ impl Options {
                 expected: "0.0 to 1.0".into(),
             });
         }
+        check_device_memory_budget(self.device_memory_budget)?;
         if self.cache_period == Some(Duration::ZERO) {
             return Err(Error::InvalidOption {
                 option: "cache_period",
@@ -600,5 +629,20 @@ impl Options {
             });
         }
         Ok(())
+    }
+}
+
+/// Checks a budget of device memory.
+///
+/// # Errors
+/// [`Error::InvalidOption`] if it is too small.
+pub(crate) fn check_device_memory_budget(bytes: Option<u64>) -> Result<()> {
+    match bytes {
+        Some(bytes) if bytes < DEVICE_MEMORY_BUDGET_MIN => Err(Error::InvalidOption {
+            option: "device_memory_budget",
+            found: bytes.to_string(),
+            expected: format!("at least {DEVICE_MEMORY_BUDGET_MIN}"),
+        }),
+        _ => Ok(()),
     }
 }

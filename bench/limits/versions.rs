@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use gphash::VersionSorter;
+use gphash::{Quota, VersionSorter};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use rayon::prelude::*;
@@ -22,7 +22,7 @@ type Change = (u64, u32);
 
 /// Measures both.
 pub fn measure(device: u32, report: &mut Report) -> Result<(), Failure> {
-    let sorter = VersionSorter::open(device)?;
+    let sorter = VersionSorter::open(device, &Quota::unbounded())?;
     report.step("versions of batches of the store");
     for requests in BATCHES {
         let mut random = SmallRng::seed_from_u64(requests as u64);

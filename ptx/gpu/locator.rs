@@ -13,6 +13,7 @@ use std::sync::Arc;
 use bytemuck::{Pod, Zeroable, bytes_of, cast_slice, cast_slice_mut};
 
 use super::abi::DIRECTORY;
+use super::budget::StoreBudget;
 use super::device::Device;
 use super::error::Result;
 use super::launch::{Blocks, Function, Launch};
@@ -49,6 +50,9 @@ pub const EXCHANGES: usize = 3;
 
 /// This part of the device's memory, at least, is free once records are copied there: others want some, too.
 const FREE_FRACTION: u64 = 2;
+
+/// What is staged has this part of a budget of buffers at most.
+const STAGED_FRACTION: u64 = 8;
 
 /// Partitions that there may be: each number has a view.
 const PARTITIONS: usize = 1 << u8::BITS;
@@ -140,6 +144,7 @@ pub struct Locator {
     pool: Arc<PinnedPool>,
     device: Arc<Device>,
     shape: TableShape,
+    budget: StoreBudget,
 }
 
 struct Parts {
@@ -188,11 +193,12 @@ struct Copies {
 }
 
 impl Locator {
-    /// Opens the device with this ordinal and loads the kernels, for tables of one shape.
+    /// Opens the device with this ordinal and loads the kernels, for tables of one shape. Memory counts against the budget.
     ///
     /// # Errors
     /// [`Error`](super::error::Error) if there is no driver, no such device, or one that is too old.
-    pub fn open(ordinal: u32, shape: TableShape) -> Result<Self> {
+    pub fn open(ordinal: u32, shape: TableShape, budget: &StoreBudget) -> Result<Self> {
+        let quota = &budget.buffers;
         let device = Arc::new(Device::open(ordinal)?);
         let entered = device.enter()?;
         let parts = Parts {
@@ -200,13 +206,17 @@ impl Locator {
             back: Stream::new()?,
             kernels: Kernels::load(&device)?,
             tables: (0..PARTITIONS).map(|_| Copies::default()).collect(),
-            views: DeviceMemory::new(PARTITIONS * size_of::<PartitionView>())?,
+            views: DeviceMemory::new(quota, PARTITIONS * size_of::<PartitionView>())?,
             views_differ: true,
             told: Vec::new(),
             staged: PinnedMemory::empty(),
             staged_blocks: (0, 0),
-            arrived: DeviceMemory::new(0)?,
-            exchanges: [Exchange::new()?, Exchange::new()?, Exchange::new()?],
+            arrived: DeviceMemory::empty(quota),
+            exchanges: [
+                Exchange::new(quota)?,
+                Exchange::new(quota)?,
+                Exchange::new(quota)?,
+            ],
             column: Column::default(),
             value_len: 0,
         };
@@ -216,7 +226,47 @@ impl Locator {
             pool: PinnedPool::new(&device),
             device,
             shape,
+            budget: budget.clone(),
         })
+    }
+
+    /// Bytes of blocks on their way to the device at a time.
+    pub fn staged_bytes_max(&self) -> u64 {
+        1 << (self.budget.buffers.bytes_max() / STAGED_FRACTION).ilog2()
+    }
+
+    /// Whether the budget has room for the `live` levels of a partition's table, once those but the `kept` ones are freed.
+    pub fn has_levels_room(
+        &self,
+        partition: u8,
+        live: &RangeInclusive<u32>,
+        kept: &RangeInclusive<u32>,
+    ) -> bool {
+        let bucket_size = u64::from(self.shape.bucket_size);
+        let new = live.clone().filter(|level| !kept.contains(level));
+        let new: u64 = new.map(|level| bucket_size << level).sum();
+        let copies = &self.parts.tables[usize::from(partition)];
+        let there = (copies.bottom..).zip(&copies.levels);
+        let freed = there.filter(|(level, _)| !kept.contains(level));
+        let freed: u64 = freed.map(|(_, memory)| memory.len() as u64).sum();
+        new <= self.budget.copies.left().saturating_add(freed)
+    }
+
+    /// Frees the copies of a partition's records, and those of its levels, too, unless these are `kept`.
+    ///
+    /// # Errors
+    /// [`Error`](super::error::Error). Nothing is freed then.
+    pub fn give_up(&mut self, partition: u8, levels_kept: bool) -> Result<()> {
+        let _entered = self.device.enter()?;
+        self.parts.settle()?;
+        self.parts.views_differ = true;
+        let copies = &mut self.parts.tables[usize::from(partition)];
+        copies.pieces = Vec::new();
+        copies.piece_addresses = None;
+        if !levels_kept {
+            copies.levels = Vec::new();
+        }
+        Ok(())
     }
 
     /// Makes room for the `live` levels of a partition's table, in place of those before, of which it has the `kept` ones
@@ -232,7 +282,7 @@ impl Locator {
         hash_seed: u64,
     ) -> Result<()> {
         let _entered = self.device.enter()?;
-        let bucket_size = self.shape.bucket_size as usize;
+        let (bucket_size, quota) = (self.shape.bucket_size as usize, &self.budget.copies);
         self.parts.settle()?;
         self.parts.views_differ = true;
         let copies = &mut self.parts.tables[usize::from(partition)];
@@ -243,7 +293,7 @@ impl Locator {
         levels.retain(|level, _| kept.contains(level));
         let room = |level| {
             let kept = levels.remove(&level).map(Ok);
-            kept.unwrap_or_else(|| DeviceMemory::new(bucket_size << level))
+            kept.unwrap_or_else(|| DeviceMemory::new(quota, bucket_size << level))
         };
         copies.levels = live.clone().map(room).collect::<Result<Vec<_>>>()?;
         copies.bottom = *live.start();
@@ -276,17 +326,20 @@ impl Locator {
         let (free, total) = memory()?;
         let spare = total / FREE_FRACTION;
         let needed = missing.saturating_mul(PIECE_MEMORY.into());
-        if free < needed.saturating_add(spare) {
+        let quota = &self.budget.copies;
+        let addresses_len = (wanted * size_of::<Address>()) as u64;
+        let is_within = needed.saturating_add(addresses_len) <= quota.left();
+        if !is_within || free < needed.saturating_add(spare) {
             return Ok(0);
         }
         while pieces.len() < wanted {
-            let Ok(piece) = DeviceMemory::new(PIECE_MEMORY as usize) else {
+            let Ok(piece) = DeviceMemory::new(quota, PIECE_MEMORY as usize) else {
                 return Ok(0);
             };
             pieces.push(piece);
         }
         let addresses: Vec<Address> = pieces.iter().map(DeviceMemory::address).collect();
-        let there = DeviceMemory::new(wanted * size_of::<Address>())?;
+        let there = DeviceMemory::new(quota, wanted * size_of::<Address>())?;
         // SAFETY: the block is as long as the addresses, which stay until the stream has been waited for.
         let copied = unsafe { copy_in(&parts.stream, there.address(), cast_slice(&addresses)) };
         let waited = wait(&parts.stream);
@@ -353,6 +406,13 @@ impl Locator {
         parts.exchanges[exchange].questions(size)
     }
 
+    /// Whether so much can be asked in each of the exchanges within the budget.
+    pub fn has_room(&self, size: Size) -> bool {
+        let exchanges = self.parts.exchanges.iter();
+        let missing: u64 = exchanges.map(|exchange| exchange.missing_for(size)).sum();
+        missing <= self.budget.buffers.left()
+    }
+
     /// Asks the [questions](Self::questions) of an exchange.
     ///
     /// # Errors
@@ -360,7 +420,11 @@ impl Locator {
     pub fn ask(&mut self, exchange: usize, terms: &Terms) -> Result<()> {
         let _entered = self.device.enter()?;
         let parts = &mut *self.parts;
-        parts.exchanges[exchange].make_room(terms.values_wanted, parts.value_len)?;
+        parts.exchanges[exchange].make_room(
+            terms.values_wanted,
+            parts.value_len,
+            &self.budget.buffers,
+        )?;
         parts.update_told(self.shape)?;
         let exchange = &mut parts.exchanges[exchange];
         exchange.is_under_way = true;

@@ -1,34 +1,56 @@
 //! Memory of the device and pinned memory of the host, and copies between them on a stream.
 
+use std::sync::Arc;
+
+use crate::gpu::budget::Quota;
 use crate::gpu::driver;
 use crate::gpu::driver::{
     POINTER_DEVICE_POINTER, POINTER_RANGE_SIZE, POINTER_RANGE_START, Status, check,
 };
-use crate::gpu::error::Result;
+use crate::gpu::error::{Error, Result};
 use crate::gpu::stream::Stream;
 
 /// An address in the address space that the GPU and the process share.
 pub type Address = u64;
 
-/// A block of device memory.
+/// A block of device memory, which counts against a quota.
 pub struct DeviceMemory {
     address: Address,
     len: usize,
+    quota: Arc<Quota>,
 }
 
 impl DeviceMemory {
+    /// No bytes.
+    pub fn empty(quota: &Arc<Quota>) -> Self {
+        Self {
+            address: 0,
+            len: 0,
+            quota: Arc::clone(quota),
+        }
+    }
+
     /// Allocates `len` bytes, whatever they hold. The device must have been entered.
     ///
     /// # Errors
-    /// [`Error`](crate::gpu::error::Error) when the device has no such block left.
-    pub fn new(len: usize) -> Result<Self> {
-        let mut address = 0;
+    /// [`Error`] when the device has no such block left, or the quota.
+    pub fn new(quota: &Arc<Quota>, len: usize) -> Result<Self> {
+        let mut memory = Self::empty(quota);
         if len > 0 {
+            if !quota.take(len) {
+                return Err(Error {
+                    what: "allocating device memory",
+                    found: format!("{len} bytes, of which the budget leaves {}", quota.left()),
+                    expected: "a larger device_memory_budget".into(),
+                });
+            }
+            // From here on whoever drops it gives the bytes back.
+            memory.len = len;
             // SAFETY: the driver writes the address.
-            let answer = unsafe { driver::cuMemAlloc_v2(&mut address, len) };
+            let answer = unsafe { driver::cuMemAlloc_v2(&mut memory.address, len) };
             check("allocating device memory (cuMemAlloc)", answer)?;
         }
-        Ok(Self { address, len })
+        Ok(memory)
     }
 
     /// Makes room for at least `len` bytes; what the block held is lost if it was shorter.
@@ -39,8 +61,8 @@ impl DeviceMemory {
     pub fn reserve(&mut self, len: usize) -> Result<()> {
         if self.len < len {
             // The old block goes first: there may not be room for both.
-            *self = Self { address: 0, len: 0 };
-            *self = Self::new(len.next_power_of_two())?;
+            *self = Self::empty(&self.quota);
+            *self = Self::new(&self.quota, len.next_power_of_two())?;
         }
         Ok(())
     }
@@ -67,6 +89,7 @@ impl Drop for DeviceMemory {
             // SAFETY: the block is ours. A failure means that the context is gone, and it with it.
             let _ = unsafe { driver::cuMemFree_v2(self.address) };
         }
+        self.quota.give_back(self.len);
     }
 }
 

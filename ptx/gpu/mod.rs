@@ -1,6 +1,8 @@
 //! The GPU's driver, what is made of it: streams, events, modules of kernels, and what kernels are passed.
 
 pub mod abi;
+pub mod batch;
+pub mod budget;
 pub mod compaction;
 pub mod device;
 pub mod driver;

@@ -3,7 +3,10 @@
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
+
 use super::abi::{AddressSortView, BIN_CHUNK, MOST_CHUNKS};
+use super::budget::Quota;
 use super::error::Result;
 use super::memory::{DeviceMemory, fill};
 use super::stream::Stream;
@@ -17,12 +20,16 @@ const BINS_PER_OFFSET: u64 = 4;
 /// Most bins of a batch.
 const BINS_MAX: u32 = BIN_CHUNK * MOST_CHUNKS;
 
+/// Bytes of the sums of chunks.
+const SUMS_LEN: usize = (MOST_CHUNKS + 1) as usize * 4;
+
 /// Device memory in which a batch is put in order.
 pub struct OrderMemory {
     block: DeviceMemory,
     bins: DeviceMemory,
     starts: DeviceMemory,
     sums: DeviceMemory,
+    quota: Arc<Quota>,
 }
 
 /// The bins of a batch.
@@ -53,17 +60,27 @@ impl Bins {
 }
 
 impl OrderMemory {
-    /// None yet. The device must have been entered.
-    ///
-    /// # Errors
-    /// [`Error`](crate::gpu::error::Error).
-    pub fn new() -> Result<Self> {
-        Ok(Self {
-            block: DeviceMemory::new(0)?,
-            bins: DeviceMemory::new(0)?,
-            starts: DeviceMemory::new(0)?,
-            sums: DeviceMemory::new(0)?,
-        })
+    /// None yet.
+    pub fn new(quota: &Arc<Quota>) -> Self {
+        Self {
+            block: DeviceMemory::empty(quota),
+            bins: DeviceMemory::empty(quota),
+            starts: DeviceMemory::empty(quota),
+            sums: DeviceMemory::empty(quota),
+            quota: Arc::clone(quota),
+        }
+    }
+
+    /// Bytes of device memory.
+    pub fn device_bytes(&self) -> u64 {
+        let blocks = [&self.block, &self.bins, &self.starts, &self.sums];
+        blocks.map(|block| block.len() as u64).iter().sum()
+    }
+
+    /// Bytes for `len` positions, as they are [made](Self::view), and as many bins as a file may need.
+    pub fn len_for(len: u32) -> u64 {
+        let bins = u64::from(Bins::of(len, u64::MAX).count) * 4;
+        (u64::from(len) * 16).next_power_of_two() + 2 * bins + SUMS_LEN as u64
     }
 
     /// Whether `len` positions, and these bins, fit into what there is.
@@ -79,9 +96,11 @@ impl OrderMemory {
     pub fn view(&mut self, stream: &Stream, len: u32, bins: Bins) -> Result<AddressSortView> {
         let bytes = bins.count as usize * 4;
         if self.bins.len() < bytes {
-            let bins = DeviceMemory::new(bytes)?;
-            let starts = DeviceMemory::new(bytes)?;
-            let sums = DeviceMemory::new((MOST_CHUNKS + 1) as usize * 4)?;
+            // The old ones go first: there may not be room for both.
+            *self = Self::new(&self.quota);
+            let bins = DeviceMemory::new(&self.quota, bytes)?;
+            let starts = DeviceMemory::new(&self.quota, bytes)?;
+            let sums = DeviceMemory::new(&self.quota, SUMS_LEN)?;
             for counts in [&bins, &sums] {
                 // SAFETY: the block is as long. From here on whoever has counted into it leaves
                 // it zero.

@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 
 use super::order::{Bins, OrderMemory};
 use crate::gpu::abi::AddressSortView;
+use crate::gpu::budget::IndexBudget;
 use crate::gpu::error::Result;
 use crate::gpu::event::Event;
 use crate::gpu::launch::{Graphs, Launches};
@@ -43,6 +44,8 @@ fn name(stream: &Stream) -> StreamName {
 pub struct Reader {
     end: Event,
     order: OrderMemory,
+    /// Without memory for that, they go in the order given.
+    is_bounded: bool,
     graphs: Graphs,
     /// Of a stream that each thread has: what goes with the thread.
     thread: Option<Weak<()>>,
@@ -53,7 +56,7 @@ impl Readers {
     ///
     /// # Errors
     /// [`Error`](crate::gpu::error::Error).
-    pub fn on(&self, stream: &Stream) -> Result<Arc<Mutex<Reader>>> {
+    pub fn on(&self, stream: &Stream, budget: &IndexBudget) -> Result<Arc<Mutex<Reader>>> {
         let mut readers = self.0.lock();
         let name = name(stream);
         if let Some(reader) = readers.get(&name) {
@@ -68,10 +71,11 @@ impl Readers {
             }
         });
         let end = Event::new()?;
-        let order = OrderMemory::new()?;
+        let order = OrderMemory::new(&budget.copies);
         let reader = Arc::new(Mutex::new(Reader {
             end,
             order,
+            is_bounded: budget.is_bounded(),
             graphs: Graphs::default(),
             thread: name.1.map(|_| ALIVE.with(Arc::downgrade)),
         }));
@@ -102,7 +106,10 @@ impl Reader {
         if !self.order.fits(len, bins) {
             self.wait();
         }
-        self.order.view(stream, len, bins)
+        match self.order.view(stream, len, bins) {
+            Err(_) if self.is_bounded => Ok(AddressSortView::default()),
+            order => order,
+        }
     }
 
     /// Kernels to be put on `stream`, which is the reader's, together.

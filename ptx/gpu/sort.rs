@@ -5,10 +5,12 @@
 mod tests;
 
 use std::mem::ManuallyDrop;
+use std::sync::Arc;
 
 use bytemuck::{bytes_of, cast_slice, cast_slice_mut};
 use parking_lot::{Mutex, MutexGuard};
 
+use super::budget::Quota;
 use super::device::Device;
 use super::launch::{Blocks, Function, Graphs, Launch, Launches};
 use super::memory::{DeviceMemory, PinnedMemory, copy_in, copy_out, wait};
@@ -26,6 +28,7 @@ pub struct VersionSorter {
     // Goes before the device whose memory it has.
     sorting: ManuallyDrop<Mutex<Sorting>>,
     device: Device,
+    quota: Arc<Quota>,
 }
 
 /// What stays from one batch to the next.
@@ -54,21 +57,21 @@ struct Kernels {
 }
 
 impl VersionSorter {
-    /// Opens the device with this ordinal and loads the kernels.
+    /// Opens the device with this ordinal and loads the kernels. Its memory counts against the quota.
     ///
     /// # Errors
     /// [`Error`] if there is no driver, no such device, or one that is too old.
-    pub fn open(ordinal: u32) -> Result<Self> {
+    pub fn open(ordinal: u32, quota: &Arc<Quota>) -> Result<Self> {
         let device = Device::open(ordinal)?;
         let entered = device.enter()?;
         let sorting = Sorting {
             stream: Stream::new()?,
             graphs: Graphs::default(),
             kernels: Kernels::load(&device)?,
-            hashes: DeviceMemory::new(0)?,
-            changes: [DeviceMemory::new(0)?, DeviceMemory::new(0)?],
-            counts: DeviceMemory::new(0)?,
-            before: DeviceMemory::new(0)?,
+            hashes: DeviceMemory::empty(quota),
+            changes: [DeviceMemory::empty(quota), DeviceMemory::empty(quota)],
+            counts: DeviceMemory::empty(quota),
+            before: DeviceMemory::empty(quota),
             asked: PinnedMemory::empty(),
             answered: PinnedMemory::empty(),
         };
@@ -76,12 +79,33 @@ impl VersionSorter {
         Ok(Self {
             sorting: ManuallyDrop::new(Mutex::new(sorting)),
             device,
+            quota: Arc::clone(quota),
         })
     }
 
     /// What the device is called.
     pub fn device_name(&self) -> &str {
         self.device.name()
+    }
+
+    /// Whether a batch of so many requests has room in the budget.
+    pub fn has_room(&self, requests: usize) -> bool {
+        let Ok(count) = u32::try_from(requests) else {
+            return false;
+        };
+        let radix = Radix::bytes(count).next_power_of_two();
+        let blocks = [
+            8 * requests,
+            4 * requests,
+            Radix::counts_bytes(count.max(1)),
+        ];
+        let blocks = blocks.map(usize::next_power_of_two).iter().sum::<usize>() + 2 * radix;
+        // What it has already is as good as free. Who has the lock makes it no smaller.
+        let has = self
+            .sorting
+            .try_lock()
+            .map_or(0, |sorting| sorting.device_bytes());
+        blocks as u64 <= self.quota.left().saturating_add(has)
     }
 
     /// Begins a batch of so many requests.
@@ -194,6 +218,13 @@ impl SortedVersions<'_> {
 }
 
 impl Sorting {
+    /// Bytes of device memory.
+    fn device_bytes(&self) -> u64 {
+        let blocks = [&self.hashes, &self.counts, &self.before];
+        let all = blocks.into_iter().chain(&self.changes);
+        all.map(|block| block.len() as u64).sum()
+    }
+
     /// Puts a batch on the stream: what is asked, the kernels, what is answered.
     fn launch(&mut self, requests: u32, changes: u32) -> Result<()> {
         let (count, len) = (requests as usize, changes as usize);

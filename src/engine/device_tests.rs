@@ -4,7 +4,7 @@
 use parking_lot::{Mutex, MutexGuard};
 use rand::{Rng, RngExt};
 
-use super::version_sorter;
+use super::{DeviceBudget, version_sorter};
 use crate::Engine;
 
 /// The device.
@@ -17,7 +17,7 @@ static ALONE: Mutex<()> = Mutex::new(());
 pub fn alone() -> Option<MutexGuard<'static, ()>> {
     // Not earlier: calls that another test lets fail are for it alone.
     let alone = ALONE.lock();
-    match version_sorter(GPU) {
+    match version_sorter(GPU, &DeviceBudget::new(None)) {
         Ok(_) => Some(alone),
         Err(error) => {
             println!("skipped: {error}");

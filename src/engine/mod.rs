@@ -254,6 +254,15 @@ impl Backend {
         }
     }
 
+    /// Bytes of device memory that are taken.
+    pub(crate) fn device_memory(&self) -> u64 {
+        match self {
+            Backend::Cpu(_) => 0,
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(engine) => engine.device_memory(),
+        }
+    }
+
     /// Which engine this is.
     pub(crate) fn engine(&self) -> Engine {
         match self {
@@ -269,16 +278,19 @@ impl Backend {
 ///
 /// # Errors
 /// [`Error::Gpu`] if a GPU is asked for by name and cannot be had.
-pub(crate) fn version_sorter(engine: Engine) -> Result<Option<VersionSorter>> {
-    open_on(engine, open_sorter)
+pub(crate) fn version_sorter(
+    engine: Engine,
+    budget: &DeviceBudget,
+) -> Result<Option<VersionSorter>> {
+    open_on(engine, |device| open_sorter(device, budget))
 }
 
 /// What compacts a store's sorted files on the GPU that is asked for; `None` leaves them to the CPU.
 ///
 /// # Errors
 /// As [`version_sorter`].
-pub(crate) fn compactor(engine: Engine) -> Result<Option<Compactor>> {
-    open_on(engine, open_compactor)
+pub(crate) fn compactor(engine: Engine, budget: &DeviceBudget) -> Result<Option<Compactor>> {
+    open_on(engine, |device| open_compactor(device, budget))
 }
 
 /// What finds records of a store's keys on the GPU that is asked for; `None` leaves them to the CPU.
@@ -286,8 +298,12 @@ pub(crate) fn compactor(engine: Engine) -> Result<Option<Compactor>> {
 /// # Errors
 /// As [`version_sorter`].
 #[cfg(feature = "cuda")]
-pub(crate) fn locator(engine: Engine, shape: &Shape) -> Result<Option<Locator>> {
-    open_on(engine, |device| Locator::open(device, shape))
+pub(crate) fn locator(
+    engine: Engine,
+    shape: &Shape,
+    budget: &DeviceBudget,
+) -> Result<Option<Locator>> {
+    open_on(engine, |device| Locator::open(device, shape, budget))
 }
 
 /// What `open` makes of the GPU that is asked for. `Auto` does without one that cannot be had.
@@ -303,11 +319,33 @@ fn open_on<T>(engine: Engine, open: impl FnOnce(u32) -> Result<T>) -> Result<Opt
 pub(crate) use cuda::locator::{Locator, Refreshed};
 
 #[cfg(feature = "cuda")]
-pub(crate) use crate::gpu::{compaction::Compactor, sort::VersionSorter};
+pub(crate) use crate::gpu::{
+    budget::StoreBudget as DeviceBudget, compaction::Compactor, sort::VersionSorter,
+};
+
+/// A build without the feature `cuda` takes no device memory.
+#[cfg(not(feature = "cuda"))]
+#[derive(Debug, Clone)]
+pub(crate) struct DeviceBudget;
+
+#[cfg(not(feature = "cuda"))]
+impl DeviceBudget {
+    pub(crate) fn new(_: Option<u64>) -> Self {
+        Self
+    }
+
+    pub(crate) fn buffers_max(&self) -> u64 {
+        u64::MAX
+    }
+
+    pub(crate) fn taken(&self) -> u64 {
+        0
+    }
+}
 
 #[cfg(feature = "cuda")]
-fn open_compactor(device: u32) -> Result<Compactor> {
-    Ok(Compactor::open(device)?)
+fn open_compactor(device: u32, budget: &DeviceBudget) -> Result<Compactor> {
+    Ok(Compactor::open(device, &budget.buffers)?)
 }
 
 /// A build without the feature `cuda` has none.
@@ -315,13 +353,13 @@ fn open_compactor(device: u32) -> Result<Compactor> {
 pub(crate) enum Compactor {}
 
 #[cfg(not(feature = "cuda"))]
-fn open_compactor(device: u32) -> Result<Compactor> {
+fn open_compactor(device: u32, _: &DeviceBudget) -> Result<Compactor> {
     Err(not_built(device))
 }
 
 #[cfg(feature = "cuda")]
-fn open_sorter(device: u32) -> Result<VersionSorter> {
-    Ok(VersionSorter::open(device)?)
+fn open_sorter(device: u32, budget: &DeviceBudget) -> Result<VersionSorter> {
+    Ok(VersionSorter::open(device, &budget.buffers)?)
 }
 
 /// A build without the feature `cuda` has none.
@@ -329,7 +367,7 @@ fn open_sorter(device: u32) -> Result<VersionSorter> {
 pub(crate) enum VersionSorter {}
 
 #[cfg(not(feature = "cuda"))]
-fn open_sorter(device: u32) -> Result<VersionSorter> {
+fn open_sorter(device: u32, _: &DeviceBudget) -> Result<VersionSorter> {
     Err(not_built(device))
 }
 

@@ -54,6 +54,9 @@ pub struct Stats {
     pub cache_lookups: u64,
     /// Those that it had.
     pub cache_hits: u64,
+    /// Bytes that the index has taken of the memory of its GPU, as
+    /// [`device_memory_budget`](crate::Options::device_memory_budget) counts them; 0 on the CPU.
+    pub device_memory_bytes: u64,
 }
 
 impl Stats {
@@ -95,6 +98,7 @@ impl<K: Pod, V: Pod> Index<K, V> {
         Stats {
             cache_lookups,
             cache_hits,
+            device_memory_bytes: self.backend.device_memory(),
             ..self.table.stats(self.backend.engine())
         }
     }
@@ -126,6 +130,7 @@ impl<M: Medium> Table<M> {
             checkpoints: superblock.checkpoints,
             cache_lookups: 0,
             cache_hits: 0,
+            device_memory_bytes: 0,
         }
     }
 }

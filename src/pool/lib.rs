@@ -16,6 +16,7 @@ pub mod hash_filter;
 pub mod heap;
 pub mod parallel;
 pub mod partition;
+pub mod permits;
 pub mod prefetch;
 pub mod rate_limiter;
 pub mod rates;

@@ -1,5 +1,6 @@
 //! How a store is opened.
 
+mod device;
 mod durability;
 mod when_full;
 
@@ -12,6 +13,7 @@ pub use self::when_full::WhenFull;
 use super::merge::MergeOperator;
 use crate::hot_cache::HotCacheOptions;
 use crate::lsm::{INLINE_VALUE_BYTES_MAX, SpillOptions};
+use crate::options::check_device_memory_budget;
 use crate::pm::Faults;
 use crate::pool::affinity::Affinity;
 use crate::pool::{Pool, cores};
@@ -109,6 +111,7 @@ pub struct StoreOptions {
     pub(super) compaction_rate: Option<u64>,
     pub(super) hot_cache: HotCacheOptions,
     pub(super) gpu_compaction_share: Option<f64>,
+    pub(super) device_memory_budget: Option<u64>,
     pub(super) merge_operator: Option<Arc<dyn MergeOperator>>,
     pub(super) partitioner: Option<Arc<dyn Partitioner>>,
     pub(super) on_replay: Option<Arc<Progress>>,
@@ -137,6 +140,7 @@ impl Default for StoreOptions {
             compaction_rate: None,
             hot_cache: HotCacheOptions::default(),
             gpu_compaction_share: None,
+            device_memory_budget: None,
             merge_operator: None,
             partitioner: None,
             on_replay: None,
@@ -234,19 +238,6 @@ impl StoreOptions {
     #[must_use]
     pub fn compaction_rate(mut self, bytes_per_second: u64) -> Self {
         self.compaction_rate = Some(bytes_per_second);
-        self
-    }
-
-    /// Who sorts the versions that a batch makes of its keys and finds those that its gets see. A GPU does
-    /// when many requests wait, about 10,000 or more as their rate has it, and with `Auto` where it has been faster. The CPU
-    /// does it for fewer, and executes the rest of every batch. A GPU also reads long [columns](super::Store::get_columns) of keys, by copies of
-    /// the tables in its memory, and compacts sorted files, each where it has been faster. Results are the same. With
-    /// [`Engine::Cuda`] a store is not opened without that GPU.
-    ///
-    /// Default: [`Engine::Auto`], a GPU if this build and this machine have one.
-    #[must_use]
-    pub fn engine(mut self, engine: Engine) -> Self {
-        self.engine = engine;
         self
     }
 
@@ -488,14 +479,6 @@ impl StoreOptions {
         self
     }
 
-    /// Has that share of the parts of compactions, drawn, done by the GPU, if there is one. For tests.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn gpu_compaction_share(mut self, share: f64) -> Self {
-        self.gpu_compaction_share = Some(share);
-        self
-    }
-
     /// The threads that compact, which all partitions share.
     pub(super) fn compaction_pool(&self) -> Pool {
         let threads = match self.compaction_threads {
@@ -601,6 +584,7 @@ impl StoreOptions {
 
     pub(super) fn check(&self) -> Result<()> {
         self.index.check()?;
+        check_device_memory_budget(self.device_memory_budget)?;
         let invalid = |option, found: String, expected: String| {
             Err(Error::InvalidOption {
                 option,
@@ -693,6 +677,7 @@ impl fmt::Debug for StoreOptions {
             .field("compaction_rate", &self.compaction_rate)
             .field("hot_cache", &self.hot_cache)
             .field("gpu_compaction_share", &self.gpu_compaction_share)
+            .field("device_memory_budget", &self.device_memory_budget)
             .field("merge_operator", &self.names().merge_operator)
             .field("partitioner", &self.names().partitioner)
             .finish_non_exhaustive()

@@ -71,6 +71,7 @@ fn of_store(text: &mut Exposition, labels: &str, stats: &StoreStats) {
         stalls,
         gpu_batches,
         gpu_located,
+        device_memory_bytes,
         steps,
         spill,
         hot_cache,
@@ -127,6 +128,11 @@ fn of_store(text: &mut Exposition, labels: &str, stats: &StoreStats) {
             "The records of the index, with a budget.",
         ),
         ("level_bytes", *level_bytes as f64, "Levels of the index."),
+        (
+            "device_memory_bytes",
+            *device_memory_bytes as f64,
+            "Memory of a GPU that the store has taken.",
+        ),
     ];
     let counters = [
         (
@@ -211,6 +217,7 @@ fn of_index(text: &mut Exposition, labels: &str, stats: &Stats) {
         checkpoints,
         cache_lookups,
         cache_hits,
+        device_memory_bytes,
     } = stats;
     let info = with(&with(labels, "engine", engine), "domain", domain);
     let help = "Engine and persistence domain; always 1.";
@@ -241,6 +248,11 @@ fn of_index(text: &mut Exposition, labels: &str, stats: &Stats) {
             "index_free_held_bytes",
             *free_bytes_held as f64,
             "Those with blocks on the disk.",
+        ),
+        (
+            "index_device_memory_bytes",
+            *device_memory_bytes as f64,
+            "Memory of a GPU that the index has taken.",
         ),
         (
             "index_resizing",

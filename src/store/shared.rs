@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use parking_lot::Mutex;
 
 use crate::Result;
+use crate::engine::DeviceBudget;
 use crate::hot_cache::{Blocked, HotCache};
 use crate::lsm::GpuCompaction;
 use crate::metrics::calls::StoreMetrics;
@@ -48,6 +49,8 @@ pub struct Shared {
     pub gpu_compaction: Arc<GpuCompaction>,
     #[cfg(feature = "cuda")]
     pub gpu_reads: GpuReads,
+    /// What all that a GPU does for the store takes of its memory.
+    pub device_budget: DeviceBudget,
     pub metrics: StoreMetrics,
     pub sorter: Sorter,
     pub when_full: WhenFull,
@@ -86,7 +89,11 @@ fn open_files(partitions: usize) -> usize {
 
 impl Shared {
     /// That of so many partitions.
-    pub fn new(partitions: usize, options: &StoreOptions, sorter: Sorter) -> Self {
+    pub fn new(
+        partitions: usize,
+        options: &StoreOptions,
+        (sorter, device_budget): (Sorter, DeviceBudget),
+    ) -> Self {
         let compaction = options.compaction_pool();
         let of_each = options
             .of_partition(u32_of(partitions as u64))
@@ -94,6 +101,7 @@ impl Shared {
         let demands = of_each.map(|share| Demands::new(partitions, share));
         let gpu_compaction = GpuCompaction::new(
             options.engine,
+            &device_budget,
             options.memory_budget,
             compaction.count(),
             options.gpu_compaction_share,
@@ -109,7 +117,8 @@ impl Shared {
             open_files: open_files(partitions),
             gpu_compaction: Arc::new(gpu_compaction),
             #[cfg(feature = "cuda")]
-            gpu_reads: GpuReads::new(options.engine),
+            gpu_reads: GpuReads::new(options.engine, &device_budget),
+            device_budget,
             metrics: StoreMetrics::default(),
             sorter,
             when_full: options.when_full,

@@ -58,6 +58,9 @@ pub struct StoreStats {
     /// Keys of columns of which a GPU has said what values they have, where their records are, or that there are none;
     /// see [`engine`](super::StoreOptions::engine).
     pub gpu_located: u64,
+    /// Bytes that the store has taken of the memory of its GPU, as
+    /// [`device_memory_budget`](super::StoreOptions::device_memory_budget) counts them.
+    pub device_memory_bytes: u64,
     /// What groups of batches took.
     pub steps: Steps,
     /// The sorted files.

@@ -1879,6 +1879,20 @@ pub const MUTATIONS: &[Mutation] = &[
         suite: Suite::Unit("store::columns"),
     },
     Mutation {
+        name: "copies of records do not give way to those of levels",
+        file: "src/engine/cuda/locator.rs",
+        find: "            self.device.give_up(other, true)?;\n",
+        replacement: "",
+        suite: Suite::Emulated("locator_tests"),
+    },
+    Mutation {
+        name: "free records take the room of retired ones in a ring within a budget",
+        file: "src/engine/cuda/table/record_pool.rs",
+        find: "free.len() as u64 > room",
+        replacement: "free.len() as u64 > u64::MAX - room",
+        suite: Suite::Emulated("record_pool"),
+    },
+    Mutation {
         name: "the record of a slot that has changed is not copied to the device",
         file: "src/engine/cuda/locator.rs",
         find: "            lines.extend(all",

@@ -1,10 +1,13 @@
 //! A lane: what one job needs on the device and in pinned memory, and the steps of the job there.
 
+use std::sync::Arc;
+
 use bytemuck::{bytes_of, cast_slice};
 
 use super::Plan;
 use super::abi::{ENTRY, FILTER_BLOCK, FilterRange, OutputBlock, Problems, Status, Use, View};
 use super::kernels::{Kernels, SUMMED_BY_BLOCK};
+use crate::gpu::budget::Quota;
 use crate::gpu::error::Result;
 use crate::gpu::launch::{Graphs, Launch, Launches};
 use crate::gpu::memory::{Address, DeviceMemory, PinnedMemory, copy_in, copy_out, fill, wait};
@@ -82,6 +85,12 @@ impl Room {
             made,
         };
         Some((room, made.max(ALIGNMENT + bytes)))
+    }
+
+    /// Bytes of the blocks that are [reserved](Lane::reserve).
+    pub fn device_bytes(self) -> u64 {
+        let blocks = [self.parsed, self.made].map(usize::next_power_of_two);
+        blocks.iter().map(|&block| block as u64).sum()
     }
 
     /// Enough for either.
@@ -177,13 +186,13 @@ fn count(len: usize) -> u32 {
 
 impl Lane {
     /// One without memory.
-    pub fn new() -> Result<Self> {
+    pub fn new(quota: &Arc<Quota>) -> Result<Self> {
         Ok(Self {
             stream: Stream::new()?,
             graphs: Graphs::default(),
             host: PinnedMemory::empty(),
-            parsed: DeviceMemory::new(0)?,
-            made: DeviceMemory::new(0)?,
+            parsed: DeviceMemory::empty(quota),
+            made: DeviceMemory::empty(quota),
             wanted: Room::default(),
             is_new: true,
         })
@@ -196,6 +205,11 @@ impl Lane {
         }
         self.parsed.reserve(room.parsed)?;
         self.made.reserve(room.made)
+    }
+
+    /// Bytes of device memory that it has.
+    pub fn device_bytes(&self) -> u64 {
+        (self.parsed.len() + self.made.len()) as u64
     }
 
     /// Whether it has so much device memory.

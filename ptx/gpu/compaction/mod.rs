@@ -7,11 +7,13 @@ mod kernels;
 mod lane;
 
 use std::mem::ManuallyDrop;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytemuck::cast_slice;
 use parking_lot::Mutex;
 
+use super::budget::Quota;
 use super::device::Device;
 use super::error::Result;
 use super::memory::wait;
@@ -32,6 +34,7 @@ pub struct Compactor {
 struct Parts {
     kernels: Kernels,
     lanes: Mutex<Lanes>,
+    quota: Arc<Quota>,
 }
 
 #[derive(Default)]
@@ -118,11 +121,11 @@ impl Compacted<'_> {
 }
 
 impl Compactor {
-    /// Opens the device with this ordinal and loads the kernels.
+    /// Opens the device with this ordinal and loads the kernels. The memory of lanes counts against the quota.
     ///
     /// # Errors
     /// [`Error`](super::error::Error) if there is no driver, no such device, or one that is too old.
-    pub fn open(ordinal: u32) -> Result<Self> {
+    pub fn open(ordinal: u32, quota: &Arc<Quota>) -> Result<Self> {
         let device = Device::open(ordinal)?;
         let entered = device.enter()?;
         let kernels = Kernels::load(&device)?;
@@ -131,6 +134,7 @@ impl Compactor {
             parts: ManuallyDrop::new(Parts {
                 kernels,
                 lanes: Mutex::default(),
+                quota: Arc::clone(quota),
             }),
             device,
         })
@@ -142,7 +146,8 @@ impl Compactor {
     }
 
     /// Makes one more lane, if there are fewer than `count`, with so many bytes of pinned memory; or more room in one
-    /// that has too little for jobs that have been. This takes longer than a job. Says whether there was anything to do.
+    /// that has too little for jobs that have been. This takes longer than a job. Says whether there was anything to do,
+    /// and room in the budget for it.
     ///
     /// # Errors
     /// [`Error`](super::error::Error): there is a lane less, or no more than before.
@@ -154,6 +159,10 @@ impl Compactor {
             lanes.wanted = lanes.wanted.max(Room::for_input(pinned));
             let room = lanes.wanted;
             let small = lanes.free.iter().position(|lane| !lane.has(room));
+            let has = small.map_or(0, |nth| lanes.free[nth].device_bytes());
+            if room.device_bytes() > self.parts.quota.left().saturating_add(has) {
+                return Ok(false);
+            }
             let lane = small.map(|nth| lanes.free.swap_remove(nth));
             match lane {
                 None if lanes.count >= count => return Ok(false),
@@ -162,7 +171,8 @@ impl Compactor {
             }
             (lane, room)
         };
-        let made = lane.map_or_else(Lane::new, Ok).and_then(|mut lane| {
+        let new = || Lane::new(&self.parts.quota);
+        let made = lane.map_or_else(new, Ok).and_then(|mut lane| {
             lane.reserve(pinned, room)?;
             Ok(lane)
         });

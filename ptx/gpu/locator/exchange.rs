@@ -1,11 +1,13 @@
 //! Questions that the device is asked and what it answers, in buffers of their own: several may be under way.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use bytemuck::{Pod, Zeroable, bytes_of, cast_slice, cast_slice_mut};
 
 use super::column::Target;
 use super::{Kernels, PARTITIONS, PartitionView};
+use crate::gpu::budget::Quota;
 use crate::gpu::error::Result;
 use crate::gpu::event::Event;
 use crate::gpu::launch::{Launch, THREADS};
@@ -29,6 +31,9 @@ const NO_ROOM: u64 = u64::MAX;
 
 /// Bytes of a value for which there is room before anything is known of values.
 const USUAL_VALUE: usize = 128;
+
+/// The values of an exchange have this part of a budget of buffers at most.
+const VALUES_FRACTION: u64 = 8;
 
 /// This part of the room for values as long as the last ones is added.
 const SPARE_FRACTION: usize = 16;
@@ -230,14 +235,14 @@ pub struct Exchange {
 }
 
 impl Exchange {
-    pub fn new() -> Result<Self> {
+    pub fn new(quota: &Arc<Quota>) -> Result<Self> {
         Ok(Self {
             asked: PinnedMemory::empty(),
-            questions: DeviceMemory::new(0)?,
-            answers: DeviceMemory::new(0)?,
+            questions: DeviceMemory::empty(quota),
+            answers: DeviceMemory::empty(quota),
             answered: PinnedMemory::empty(),
             is_answered: Event::new()?,
-            values: DeviceMemory::new(0)?,
+            values: DeviceMemory::empty(quota),
             values_arrived: PinnedMemory::empty(),
             have_arrived: Event::new()?,
             size: Size::default(),
@@ -265,8 +270,25 @@ impl Exchange {
         })
     }
 
-    /// Makes room for what is asked and answered, and for values of so many bytes each, if they are wanted.
-    pub fn make_room(&mut self, values_wanted: bool, value_len: usize) -> Result<()> {
+    /// Bytes of device memory that questions and answers of such a size still need.
+    pub fn missing_for(&self, size: Size) -> u64 {
+        let missing = |has: &DeviceMemory, wanted: usize| match has.len() < wanted {
+            true => wanted.next_power_of_two(),
+            false => 0,
+        };
+        let asked = missing(&self.questions, QuestionsLayout::of(size).end);
+        let answers = missing(&self.answers, AnswersLayout::of(size.len).device_end);
+        (asked + answers) as u64
+    }
+
+    /// Makes room for what is asked and answered, and for values of so many bytes each, if they are wanted. For these there
+    /// may be less within a budget: some of them are then not given.
+    pub fn make_room(
+        &mut self,
+        values_wanted: bool,
+        value_len: usize,
+        quota: &Quota,
+    ) -> Result<()> {
         let answers = AnswersLayout::of(self.size.len);
         let asked = QuestionsLayout::of(self.size).end;
         self.questions.reserve(asked)?;
@@ -275,7 +297,12 @@ impl Exchange {
         if values_wanted {
             // Some waves have longer ones than others.
             let value_len = (value_len + value_len / SPARE_FRACTION).max(USUAL_VALUE);
-            self.values.reserve(self.size.len * value_len)?;
+            let most =
+                (quota.bytes_max() / VALUES_FRACTION).min(quota.left() + self.values.len() as u64);
+            let most = 1_u64 << most.max(1).ilog2();
+            let wanted = self.size.len * value_len;
+            self.values
+                .reserve(usize::try_from(most).map_or(wanted, |most| wanted.min(most)))?;
         }
         Ok(())
     }

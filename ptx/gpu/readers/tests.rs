@@ -8,18 +8,22 @@ fn reader_handed_out_is_kept_until_it_is_locked() {
         return;
     };
     let _entered = device.enter().unwrap();
+    let budget = IndexBudget::new(None);
     let readers = Readers::default();
     let stream = Stream::new().unwrap();
-    let handed_out = readers.on(&stream).unwrap();
+    let handed_out = readers.on(&stream, &budget).unwrap();
     // All of them done, as nothing was put there.
     let others: Vec<_> = (0..2 * REMEMBERED_STREAMS_MAX)
         .map(|_| Stream::new().unwrap())
         .collect();
     for other in &others {
-        readers.on(other).unwrap();
+        readers.on(other, &budget).unwrap();
     }
     assert!(readers.0.lock().len() <= REMEMBERED_STREAMS_MAX);
-    assert!(Arc::ptr_eq(&readers.on(&stream).unwrap(), &handed_out));
+    assert!(Arc::ptr_eq(
+        &readers.on(&stream, &budget).unwrap(),
+        &handed_out
+    ));
 }
 
 #[test]
@@ -28,9 +32,10 @@ fn only_readers_of_threads_that_are_gone_are_forgotten() {
         return;
     };
     let _entered = device.enter().unwrap();
+    let budget = IndexBudget::new(None);
     let readers = Readers::default();
-    let of_thread = || readers.on(&Stream::of(STREAM_OF_THE_THREAD as *mut _));
-    readers.on(&Stream::new().unwrap()).unwrap();
+    let of_thread = || readers.on(&Stream::of(STREAM_OF_THE_THREAD as *mut _), &budget);
+    readers.on(&Stream::new().unwrap(), &budget).unwrap();
     let own = Arc::downgrade(&of_thread().unwrap());
     for _ in 0..REMEMBERED_STREAMS_MAX / 2 {
         std::thread::scope(|scope| {

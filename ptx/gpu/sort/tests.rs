@@ -39,7 +39,7 @@ fn check(sorter: &VersionSorter, hashes: &[u64], changes: &[u32]) {
 
 #[test]
 fn device_sort_matches_the_cpu_sort() {
-    let sorter = match VersionSorter::open(0) {
+    let sorter = match VersionSorter::open(0, &Quota::unbounded()) {
         Ok(sorter) => sorter,
         Err(error) => {
             println!("skipped: {error}");

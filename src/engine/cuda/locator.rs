@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 
 use crate::Result;
+use crate::gpu::budget::StoreBudget;
 use crate::gpu::locator;
 use crate::gpu::locator::{
     Answers, BlockId, LINE, Questions, SLOT, Size, SlotId, Staging, TableShape, Terms, Usable,
@@ -17,7 +18,7 @@ use crate::pm::{Mapping, Medium};
 use crate::pool::{parallel, prefetch};
 use crate::table::Table;
 use crate::table::levels::Levels;
-use crate::width::u32_of;
+use crate::width::{to_usize, u32_of};
 
 /// Slots, and lines of records, that are copied to the device at a time.
 const SLOTS_AT_ONCE: usize = 1 << 16;
@@ -78,14 +79,14 @@ impl Locator {
     ///
     /// # Errors
     /// [`Error::Gpu`](crate::Error::Gpu).
-    pub(crate) fn open(ordinal: u32, shape: &Shape) -> Result<Self> {
+    pub(crate) fn open(ordinal: u32, shape: &Shape, budget: &StoreBudget) -> Result<Self> {
         let shape = TableShape {
             bucket_size: u32_of(shape.bucket_size),
             slots: shape.slots,
             locations: shape.locations,
         };
         Ok(Self {
-            device: locator::Locator::open(ordinal, shape)?,
+            device: locator::Locator::open(ordinal, shape, budget)?,
             shape,
             copied: HashMap::new(),
         })
@@ -98,19 +99,21 @@ impl Locator {
     /// [`Error::Gpu`](crate::Error::Gpu). All are copied anew then.
     pub(crate) fn refresh(&mut self, tables: &[Option<&Table<Mapping>>]) -> Result<Refreshed> {
         let before = std::mem::take(&mut self.copied);
+        let mut before = before;
         let mut copied = HashMap::new();
         let mut sources = vec![None; tables.len()];
-        for ((number, table), source) in (0..=u8::MAX).zip(tables).zip(&mut sources) {
+        // Levels first: without them records are of no use.
+        let mut fitting: Vec<(u8, &Table<Mapping>, Levels)> = Vec::new();
+        for (number, table) in (0..=u8::MAX).zip(tables) {
             let Some(table) = *table else { continue };
             let levels = table.levels.live();
-            let known = before.get(&number);
-            let had = known.map(|known| known.levels);
-            if had != Some(levels) {
-                let live = levels.bottom..=levels.top;
-                let kept = levels.kept_of(had);
-                self.device
-                    .make_room(number, &live, &kept, table.hash_seed)?;
+            if self.copy_levels(number, (table, levels), &mut before)? {
+                fitting.push((number, table, levels));
             }
+        }
+        for (number, table, levels) in fitting {
+            let source = &mut sources[usize::from(number)];
+            let known = before.get(&number);
             let covered = match known.is_none_or(|known| known.has_records) {
                 true => self.cover(number, table)?,
                 false => 0,
@@ -200,6 +203,39 @@ impl Locator {
         })
     }
 
+    /// Makes room for the levels of a table, those of records if it must. Says whether the budget has any; the table has no
+    /// copy otherwise.
+    fn copy_levels(
+        &mut self,
+        number: u8,
+        (table, levels): (&Table<Mapping>, Levels),
+        before: &mut HashMap<u8, Copied>,
+    ) -> Result<bool> {
+        let had = before.get(&number).map(|known| known.levels);
+        if had == Some(levels) {
+            return Ok(true);
+        }
+        let live = levels.bottom..=levels.top;
+        let kept = levels.kept_of(had);
+        while !self.device.has_levels_room(number, &live, &kept) {
+            let with_records = before.iter_mut().find(|(_, known)| known.has_records);
+            let Some((&other, known)) = with_records else {
+                self.device.give_up(number, false)?;
+                before.remove(&number);
+                return Ok(false);
+            };
+            tracing::info!(
+                number = other,
+                "the GPU has no memory for a table's records"
+            );
+            known.has_records = false;
+            self.device.give_up(other, true)?;
+        }
+        self.device
+            .make_room(number, &live, &kept, table.hash_seed)?;
+        Ok(true)
+    }
+
     /// Makes room for the records of a table; gives up to where.
     fn cover(&mut self, number: u8, table: &Table<Mapping>) -> Result<u64> {
         let len = table.medium.len();
@@ -256,21 +292,28 @@ impl Locator {
             lines
         });
         self.device.store_slots()?;
+        let block = u64::from(LINE) + size_of::<BlockId>() as u64;
+        let most = to_usize(self.device.staged_bytes_max() / block).min(LINES_AT_ONCE);
+        let parts = lines.iter().flat_map(|part| part.chunks(most));
+        let parts: Vec<&[LineId]> = parts.collect();
         let (mut first, mut count) = (0, 0);
-        for (nth, part) in lines.iter().enumerate() {
-            count += part.len();
-            if count >= LINES_AT_ONCE || nth + 1 == lines.len() {
-                self.copy_lines(sources, &lines[first..=nth])?;
-                (first, count) = (nth + 1, 0);
+        for (nth, part) in parts.iter().enumerate() {
+            if count + part.len() > most {
+                self.copy_lines(sources, &parts[first..nth])?;
+                (first, count) = (nth, 0);
             }
+            count += part.len();
         }
-        Ok(())
+        match count {
+            0 => Ok(()),
+            _ => self.copy_lines(sources, &parts[first..]),
+        }
     }
 
     /// Copies lines of records to the device, of which threads have found a part each.
-    fn copy_lines(&mut self, sources: &Sources, lines: &[Vec<LineId>]) -> Result<()> {
+    fn copy_lines(&mut self, sources: &Sources, lines: &[&[LineId]]) -> Result<()> {
         const WORDS: usize = LINE as usize / size_of::<u64>();
-        let count = lines.iter().map(Vec::len).sum();
+        let count = lines.iter().map(|part| part.len()).sum();
         let Staging { words, ids, .. } = self.device.staging(count, LINE as usize)?;
         let (mut words, mut ids) = (words, ids);
         let parts = lines.iter().map(|lines| {
@@ -295,6 +338,11 @@ impl Locator {
             }
         });
         Ok(self.device.store_lines()?)
+    }
+
+    /// Whether so much can be asked in each of the exchanges: the budget may have no room for it.
+    pub(crate) fn has_room(&self, size: Size) -> bool {
+        self.device.has_room(size)
     }
 
     /// Whether the device has records of any table.

@@ -189,6 +189,11 @@ impl CudaEngine {
         (asked, had)
     }
 
+    /// Bytes of device memory that are taken for the table.
+    pub(crate) fn device_memory(&self) -> u64 {
+        self.service.budget().taken()
+    }
+
     /// Adds what lookups have done that no call has waited for to the table's statistics.
     ///
     /// # Errors

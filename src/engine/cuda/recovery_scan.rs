@@ -62,16 +62,16 @@ impl CudaEngine {
         table: &Table<Mapping>,
         reachable: &ReachableRecords,
     ) -> Result<Option<Findings>> {
-        let options = self.service.options();
+        let (options, budget) = (self.service.options(), self.service.budget());
         let Prepared {
             kernels,
             registration,
             ..
         } = DeviceTable::prepare(self.service.device(), options, table)?;
         let started = Instant::now();
-        let batch_stream = BatchStream::new()?;
+        let batch_stream = BatchStream::new(budget)?;
         let stream = &batch_stream.stream;
-        let mut copies = Mirror::new(true, options.device_memory);
+        let mut copies = Mirror::new(true, budget);
         let mut view = copies.add_table(Source {
             table,
             registration: &registration,
@@ -92,11 +92,12 @@ impl CudaEngine {
                 first_ordinal: extent.first,
             })
             .collect();
-        let device_ranges = DeviceMemory::new(size_of_val(&ranges[..]))?;
+        let device_ranges = DeviceMemory::new(&budget.buffers, size_of_val(&ranges[..]))?;
         let words = reachable.words();
-        let device_reachable = DeviceMemory::new(words.len() * 8)?;
-        let device_repairs = DeviceMemory::new(REPAIRS_MAX * size_of::<Repair>())?;
-        let device_findings = DeviceMemory::new(size_of::<RecoveryScanFindings>())?;
+        let device_reachable = DeviceMemory::new(&budget.buffers, words.len() * 8)?;
+        let device_repairs = DeviceMemory::new(&budget.buffers, REPAIRS_MAX * size_of::<Repair>())?;
+        let device_findings =
+            DeviceMemory::new(&budget.buffers, size_of::<RecoveryScanFindings>())?;
         let scan = RecoveryScanView {
             ranges: device_ranges.address(),
             reachable: device_reachable.address(),

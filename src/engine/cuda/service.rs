@@ -12,6 +12,7 @@ use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
 use super::table::{Copiers, DeviceTable, Prepared, Told};
 use crate::engine::cpu::CpuEngine;
+use crate::gpu::budget::IndexBudget;
 use crate::gpu::device::{Device, Entered};
 use crate::pm::Mapping;
 use crate::pool::run_off_pool;
@@ -31,6 +32,7 @@ pub(super) struct Service {
     /// Where that is which callers were told of, however often the device has let go of the file since.
     told: Told,
     device: Device,
+    budget: IndexBudget,
     ordinal: u32,
     options: Options,
 }
@@ -60,6 +62,7 @@ impl Service {
             untold: Mutex::default(),
             told: Told::default(),
             device,
+            budget: IndexBudget::new(options.device_memory_budget),
             ordinal,
             options: options.clone(),
         }
@@ -67,6 +70,10 @@ impl Service {
 
     pub(super) fn device(&self) -> &Device {
         &self.device
+    }
+
+    pub(super) fn budget(&self) -> &IndexBudget {
+        &self.budget
     }
 
     /// Makes the device current for the calling thread.
@@ -114,7 +121,8 @@ impl Service {
     ) -> Result<Serving> {
         table.set_pinned(true);
         let told = Told::clone(&self.told);
-        DeviceTable::new(&self.device, &self.options, table, prepared, copiers, told)
+        let device = (&self.device, &self.budget);
+        DeviceTable::new(device, &self.options, table, prepared, copiers, told)
             .map(|device_table| Serving::Device(Box::new(device_table)))
             .inspect_err(|_| table.set_pinned(false))
     }

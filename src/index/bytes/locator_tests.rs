@@ -8,7 +8,8 @@ use rand::RngExt;
 
 use super::*;
 use crate::engine::device_tests::{GPU, alone};
-use crate::engine::locator;
+use crate::engine::{DeviceBudget, locator};
+use crate::gpu::budget::Quota;
 use crate::gpu::locator::{Answers, CHUNK, Questions, Said, Size, Terms, VALUE_MAX};
 use crate::index::variable_tests::{dir, options, rng};
 use crate::layout::RecordWord;
@@ -100,9 +101,13 @@ fn span_of(said: Said) -> Option<Range<usize>> {
 
 impl Copied {
     fn open(path: &Path) -> Self {
+        Self::within(path, &DeviceBudget::new(None))
+    }
+
+    fn within(path: &Path, budget: &DeviceBudget) -> Self {
         let entry = Entry::at(path, None).unwrap();
         let (table, _) = BytesIndex::<CpuEngine>::create(&entry, &options()).unwrap();
-        let locator = locator(GPU, &table.shape).unwrap();
+        let locator = locator(GPU, &table.shape, budget).unwrap();
         Self {
             table,
             locator: locator.expect("there is a GPU"),
@@ -124,6 +129,39 @@ impl Copied {
                 None => self.model.remove(key),
             };
         }
+    }
+
+    /// The same of a device that has no records: it gives no value.
+    fn check_without_records(&mut self, end: u64) {
+        assert!(!self.locator.has_records());
+        let Self {
+            table,
+            locator,
+            model,
+        } = self;
+        let mut session = table.read_session();
+        let usable = locator.refresh(&[Some(&*table)]).unwrap().usable;
+        assert_eq!(usable, [1, 0, 0, 0]);
+        let keys: Vec<[u8; 8]> = (0..end).map(u64::to_le_bytes).collect();
+        let answers = find(locator, &keys, EXCLUDED);
+        let mut located = 0;
+        for ((key, number), &record) in keys.iter().zip(0..).zip(answers.records) {
+            let found = session.read_hinted(record, key, |sequence, _| sequence);
+            let found = found.unwrap();
+            assert!(found.is_none() || found.as_ref() == model.get(&number));
+            located += usize::from(found.is_some());
+        }
+        let chunks = (0..keys.len().div_ceil(CHUNK)).filter_map(|nth| answers.chunk(nth));
+        assert!(
+            chunks
+                .flat_map(|chunk| chunk.said().collect::<Vec<_>>())
+                .all(|said| span_of(said).is_none())
+        );
+        assert!(
+            located * 10 >= model.len() * 8,
+            "{located} of {}",
+            model.len()
+        );
     }
 
     /// Asks for all keys below `end`. The record that is named has either what the key has now, or another key.
@@ -270,7 +308,9 @@ fn item_that_is_being_moved_is_not_named() {
     // Nor does it count as absent.
     assert_eq!(named(locator), (0, Said::Nothing));
     table.medium.store(member.addr.record, member.record.0);
-    *locator = crate::engine::locator(GPU, &table.shape).unwrap().unwrap();
+    *locator = crate::engine::locator(GPU, &table.shape, &DeviceBudget::new(None))
+        .unwrap()
+        .unwrap();
     let (record, said) = named(locator);
     assert_eq!(record, member.record.offset());
     assert!(matches!(said, Said::Value(_)));
@@ -281,6 +321,52 @@ fn item_that_is_being_moved_is_not_named() {
     };
     let answers = find_by(locator, &[key], &terms);
     assert_eq!(first_of(&answers), (0, Said::Nothing));
+}
+
+/// What the device has is right at each step.
+#[test]
+fn records_give_way_to_levels_within_a_budget() {
+    const PIECE: u64 = 16 << 20;
+    let Some(_alone) = alone() else { return };
+    let dir = dir();
+    let budget = DeviceBudget {
+        copies: Quota::new(PIECE + (96 << 10)),
+        buffers: Quota::unbounded(),
+    };
+    let mut copied = Copied::within(&dir.path().join("index.gph"), &budget);
+    let put = |keys: Range<u64>| -> Vec<_> { keys.map(|key| (key, Some(key + 1))).collect() };
+    copied.change(&put(0..100));
+    copied.check(200);
+    assert!(copied.locator.has_records());
+    assert!(budget.copies.taken() > PIECE);
+    // Levels have 16 bytes a slot.
+    copied.change(&put(50..9000));
+    {
+        let Copied { table, locator, .. } = &mut copied;
+        let _session = table.read_session();
+        locator.refresh(&[Some(&*table)]).unwrap();
+    }
+    assert!((96 << 10..PIECE).contains(&budget.copies.taken()));
+    copied.check_without_records(9100);
+    copied.change(&put(0..300));
+    copied.check_without_records(9100);
+    // Nor are there levels that have no room.
+    let mut copied = {
+        let budget = DeviceBudget {
+            copies: Quota::new(64 << 10),
+            buffers: Quota::unbounded(),
+        };
+        Copied::within(&dir.path().join("other.gph"), &budget)
+    };
+    let usable = |copied: &mut Copied| {
+        let Copied { table, locator, .. } = copied;
+        let _session = table.read_session();
+        locator.refresh(&[Some(&*table)]).unwrap().usable[0]
+    };
+    copied.change(&put(0..100));
+    assert_eq!(usable(&mut copied), 1);
+    copied.change(&put(100..9000));
+    assert_eq!((usable(&mut copied), usable(&mut copied)), (0, 0));
 }
 
 #[test]
@@ -298,7 +384,9 @@ fn value_is_given_if_the_key_is_equal_and_the_record_whole() {
     let (five, six) = (member_of(5), member_of(6));
     let given = |record: RecordWord| {
         let _session = table.read_session();
-        let mut locator = locator(GPU, &table.shape).unwrap().unwrap();
+        let mut locator = locator(GPU, &table.shape, &DeviceBudget::new(None))
+            .unwrap()
+            .unwrap();
         locator.refresh(&[Some(table)]).unwrap();
         let answers = find(&mut locator, &[5u64.to_le_bytes()], 0);
         assert_eq!(answers.records[0], record.offset());

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
 use crate::engine::device_tests::{GPU, alone};
+use crate::gpu::budget::Quota;
 use crate::gpu::device::Device;
 use crate::gpu::memory::{DeviceMemory, copy_in, wait};
 use crate::layout::{BUSY, RecordWord};
@@ -52,7 +53,7 @@ fn with_damage(dir: &Path) -> Index<u64, u64> {
 fn lookup(index: &Index<u64, u64>, device: &Device) {
     let _entered = device.enter().unwrap();
     let stream = gpu::stream::Stream::new().unwrap();
-    let memory = DeviceMemory::new(24).unwrap();
+    let memory = DeviceMemory::new(&Quota::unbounded(), 24).unwrap();
     let at = memory.address();
     // SAFETY: the block is as long, and in use for longer than the calls.
     let found = unsafe {

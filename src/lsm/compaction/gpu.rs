@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use crate::Engine;
-use crate::engine::{Compactor, compactor};
+use crate::engine::{Compactor, DeviceBudget, compactor};
 #[cfg(feature = "cuda")]
 use crate::pool::rates::REST;
 use crate::pool::rates::{Rates, Side};
@@ -35,6 +35,10 @@ const LANES_MAX: u64 = 16;
 const PINNED_SHARE: u64 = 8;
 const PINNED_BYTES_MAX: u64 = 256 << 20;
 
+/// All lanes pin this part of the buffers in a budget of device memory: there each needs up to six times as much, and they
+/// have half of it.
+const DEVICE_SHARE: u64 = 12;
+
 /// Pinned bytes that a lane has at least: with a small budget there are fewer lanes.
 const LANE_BYTES_MIN: u64 = 3 << 19;
 
@@ -58,6 +62,7 @@ pub struct GpuCompaction {
 /// The GPU, and how its lanes are to be.
 struct Lanes {
     engine: Engine,
+    budget: DeviceBudget,
     /// It, once it was needed, if there is one.
     gpu: OnceLock<Option<Compactor>>,
     /// Pinned bytes of a lane.
@@ -71,7 +76,7 @@ impl Lanes {
     /// The GPU, which is opened if it is not yet.
     fn open(&self) -> Option<&Compactor> {
         let open = || {
-            let opened = compactor(self.engine);
+            let opened = compactor(self.engine, &self.budget);
             let opened = opened.inspect_err(|error| {
                 tracing::warn!(%error, "the CPU compacts alone");
             });
@@ -114,11 +119,13 @@ impl GpuCompaction {
     /// is; it waits until it can be.
     pub fn new(
         engine: Engine,
+        budget: &DeviceBudget,
         memory_budget: Option<u64>,
         threads: usize,
         share: Option<f64>,
     ) -> Self {
         let pinned = memory_budget.map_or(PINNED_BYTES_MAX, |budget| budget / PINNED_SHARE);
+        let pinned = pinned.min(budget.buffers_max() / DEVICE_SHARE);
         let (pinned, threads) = match share {
             Some(_) => (pinned.max(LANES_MAX * LANE_BYTES_MIN), LANES_MAX),
             None => (pinned, threads as u64),
@@ -128,6 +135,7 @@ impl GpuCompaction {
         let bytes_max = (pinned / count / 4 * 3).min(PART_BYTES_MAX);
         let lanes = Arc::new(Lanes {
             engine,
+            budget: budget.clone(),
             gpu: OnceLock::new(),
             bytes: to_usize(bytes_max / 3 * 4),
             count: to_usize(count),

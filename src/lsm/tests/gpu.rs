@@ -8,18 +8,25 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
 use super::*;
+use crate::engine::DeviceBudget;
 use crate::engine::device_tests::{GPU, alone, fail_calls};
 use crate::width::low_byte;
 use crate::{Engine, Error};
 
+fn unbounded() -> DeviceBudget {
+    DeviceBudget::new(None)
+}
+
 /// Does each part on a GPU.
 fn forced(engine: Engine) -> GpuCompaction {
-    GpuCompaction::new(engine, Some(1 << 30), 2, Some(1.0))
+    GpuCompaction::new(engine, &unbounded(), Some(1 << 30), 2, Some(1.0))
 }
 
 /// Entries of a job on the device: an emulated one takes long.
 fn count() -> usize {
-    let compactor = crate::engine::compactor(GPU).unwrap().unwrap();
+    let compactor = crate::engine::compactor(GPU, &unbounded())
+        .unwrap()
+        .unwrap();
     match compactor.device_name() {
         "emulated warps" => 400,
         _ => 20_000,
@@ -253,7 +260,9 @@ fn gpu_leaves_damage_to_the_cpu() {
 #[test]
 fn gpu_lanes_come_and_go() {
     let Some(_alone) = alone() else { return };
-    let compactor = crate::engine::compactor(GPU).unwrap().unwrap();
+    let compactor = crate::engine::compactor(GPU, &unbounded())
+        .unwrap()
+        .unwrap();
     let prepare = |lanes| compactor.prepare(1 << 20, lanes).unwrap();
     assert!(prepare(2) && prepare(2) && !prepare(2));
     let release = |idle| compactor.release_unused(idle).unwrap();
@@ -266,7 +275,13 @@ fn gpu_lanes_come_and_go() {
     let mut one = options();
     // Few entries make up a part that is long enough.
     (one.value_bytes_min, one.file_bytes, one.level_bytes) = (64 << 10, 1 << 20, 1 << 20);
-    one.gpu = Arc::new(GpuCompaction::new(GPU, Some(64 << 20), 2, None));
+    one.gpu = Arc::new(GpuCompaction::new(
+        GPU,
+        &unbounded(),
+        Some(64 << 20),
+        2,
+        None,
+    ));
     one.part_bytes_min = u64::MAX;
     let spill = open(dir.path(), None, one).unwrap();
     let mut model = Model::new();

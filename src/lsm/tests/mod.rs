@@ -103,12 +103,13 @@ pub fn options() -> SpillOptions {
 
 /// A GPU that does half of the parts with `GPHASH_TEST_COMPACTION=drawn`; else none.
 fn drawn_gpu() -> GpuCompaction {
+    let budget = crate::engine::DeviceBudget::new(None);
     match std::env::var("GPHASH_TEST_COMPACTION") {
         Ok(sides) if sides == "drawn" => {
             let gpu = crate::Engine::Cuda { device: 0 };
-            GpuCompaction::new(gpu, Some(1 << 20), 2, Some(0.5))
+            GpuCompaction::new(gpu, &budget, Some(1 << 20), 2, Some(0.5))
         }
-        _ => GpuCompaction::new(crate::Engine::Cpu, None, 2, None),
+        _ => GpuCompaction::new(crate::Engine::Cpu, &budget, None, 2, None),
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 
-use crate::engine::{VersionSorter, version_sorter};
+use crate::engine::{DeviceBudget, VersionSorter, version_sorter};
 use crate::pool::rates::{Rates, Side};
 use crate::pool::threads::PARALLEL_REQUESTS_MIN;
 use crate::pool::threshold::Threshold;
@@ -50,16 +50,16 @@ impl Sorter {
     ///
     /// # Errors
     /// [`Error::Gpu`](crate::Error::Gpu) if a GPU is asked for by name and cannot be had.
-    pub fn new(engine: Engine) -> Result<Self> {
+    pub fn new(engine: Engine, budget: &DeviceBudget) -> Result<Self> {
         let gpu: Arc<OnceLock<_>> = Arc::new(match engine {
             Engine::Auto => OnceLock::new(),
-            Engine::Cpu | Engine::Cuda { .. } => version_sorter(engine)?.into(),
+            Engine::Cpu | Engine::Cuda { .. } => version_sorter(engine, budget)?.into(),
         });
         let opener = Worker::new("gphash-gpu");
-        let opened = Arc::clone(&gpu);
+        let (opened, budget) = (Arc::clone(&gpu), budget.clone());
         opener.set_work(move || {
             // Only `Auto` still has to look, and finds no error.
-            opened.get_or_init(|| version_sorter(engine).ok().flatten());
+            opened.get_or_init(|| version_sorter(engine, &budget).ok().flatten());
             None
         });
         let threshold = Mutex::new(Threshold::new(Instant::now()));
@@ -105,11 +105,23 @@ impl Sorter {
             self.opener.call_if_possible();
             return of_cpu;
         };
-        let gpu = gpu.as_ref();
+        // Else the CPU does it: the budget has no room.
+        let gpu = gpu.as_ref().filter(|gpu| has_room(gpu, waiting));
         self.batches
             .fetch_add(u64::from(gpu.is_some()), Ordering::Relaxed);
         Turn { gpu, ..of_cpu }
     }
+}
+
+#[cfg(feature = "cuda")]
+fn has_room(gpu: &VersionSorter, requests: usize) -> bool {
+    gpu.has_room(requests)
+}
+
+/// A build without the feature `cuda` has none.
+#[cfg(not(feature = "cuda"))]
+fn has_room(gpu: &VersionSorter, _: usize) -> bool {
+    match *gpu {}
 }
 
 impl Drop for Sorter {

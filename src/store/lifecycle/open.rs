@@ -9,6 +9,7 @@ use crossbeam_utils::CachePadded;
 use crossbeam_utils::sync::ShardedLock;
 use parking_lot::Mutex;
 
+use crate::engine::DeviceBudget;
 use crate::index::bytes::BytesIndex;
 use crate::lsm::{Catalog, LsmVersion, Spill};
 use crate::pool::parallel;
@@ -52,12 +53,13 @@ const SHARED_REPLAY_BYTES_MIN: u64 = 8 << 20;
 pub fn open(path: &Path, options: &StoreOptions) -> Result<Vec<StoreInner>> {
     options.check()?;
     // Before anything is made.
-    let sorter = Sorter::new(options.engine)?;
+    let budget = DeviceBudget::new(options.device_memory_budget);
+    let sorter = Sorter::new(options.engine, &budget)?;
     let names = options.names_to_check();
     let faults = options.faults.clone();
     let first = StoreDir::open(path, names, options.partition_count(), faults)?;
     let dirs = partition_dirs(first, names)?;
-    let shared = Shared::new(dirs.len(), options, sorter);
+    let shared = Shared::new(dirs.len(), options, (sorter, budget));
     let told = |done, all| {
         if let Some(on_replay) = &options.on_replay {
             on_replay(done, all);

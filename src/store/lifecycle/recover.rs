@@ -13,6 +13,7 @@ use super::open::{open_all, partition_dirs};
 use super::rebuild;
 use super::rebuild::Note;
 use super::report::{FileReport, StoreFile, StoreReport, tell};
+use crate::engine::DeviceBudget;
 use crate::index::repair::recover_with as recover_index;
 use crate::lsm::{Catalog, LevelFile, repair};
 use crate::pm::{Dir, Faults, MapOptions};
@@ -591,8 +592,9 @@ fn repair_store(
             in_log.lock().insert(*key);
         }
     };
-    let sorter = Sorter::new(Engine::Cpu)?;
-    let shared = Shared::new(dirs.len(), &options, sorter);
+    let budget = DeviceBudget::new(None);
+    let sorter = Sorter::new(Engine::Cpu, &budget)?;
+    let shared = Shared::new(dirs.len(), &options, (sorter, budget));
     let states = open_all(dirs, shared, &options, (&told, &seen))?;
     let in_log = in_log.into_inner();
     let mut reports = Vec::with_capacity(states.len());

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use super::Partitions;
 use super::gpu_columns::GPU_KEY_BYTES_MAX;
 use super::gpu_questions::{Asked, parts_of};
-use crate::engine::{Locator, locator};
+use crate::engine::{DeviceBudget, Locator, locator};
 use crate::gpu::locator::{ABSENT, Answers, CHUNK, EXCHANGES, Said, Size, Terms, Usable};
 use crate::index::bytes::Held;
 use crate::pool::parallel;
@@ -41,6 +41,7 @@ const HELD_WAVES_MAX: usize = 8;
 /// See the [module](self). All partitions of a store share one.
 pub struct GpuReads {
     engine: Engine,
+    budget: DeviceBudget,
     /// Nothing while somebody reads a column with it.
     idle: Mutex<Option<Gpu>>,
     /// By kinds of columns.
@@ -105,9 +106,10 @@ type Gpu = OnceCell<Option<Locator>>;
 
 impl GpuReads {
     /// Those of the GPU that is asked for. It is opened when there is work for it.
-    pub fn new(engine: Engine) -> Self {
+    pub fn new(engine: Engine, budget: &DeviceBudget) -> Self {
         Self {
             engine,
+            budget: budget.clone(),
             idle: Mutex::new(Some(Gpu::new())),
             rates: Default::default(),
             located: AtomicU64::new(0),
@@ -254,7 +256,7 @@ impl Turn<'_> {
             is_settling,
             ..
         } = &mut self;
-        let opened = open(of.engine, gpu, is_settling, partitions);
+        let opened = open(of, gpu, is_settling, partitions);
         let caught_up = opened.and_then(|locator| match locator {
             Some(locator) => {
                 let session = Session::begin(partitions, locator, *keys)?;
@@ -373,7 +375,7 @@ impl Turn<'_> {
             has_failed,
             ..
         } = self;
-        let found = match open(of.engine, gpu, is_settling, partitions) {
+        let found = match open(of, gpu, is_settling, partitions) {
             Ok(None) => return None,
             Ok(Some(locator)) => Session::advance(session, partitions, locator, (asked, wave)),
             Err(error) => Err(error),
@@ -401,7 +403,7 @@ impl Turn<'_> {
 
 /// The GPU, opened if it was not yet, if there is one.
 fn open<'g>(
-    engine: Engine,
+    of: &GpuReads,
     gpu: &'g mut Gpu,
     is_settling: &mut bool,
     partitions: &Partitions,
@@ -409,7 +411,7 @@ fn open<'g>(
     if gpu.get().is_none() {
         *is_settling = true;
         let shape = partitions.all()[0].state.tiers.table.shape();
-        *gpu = Gpu::from(locator(engine, shape)?);
+        *gpu = Gpu::from(locator(of.engine, shape, &of.budget)?);
     }
     Ok(gpu.get_mut().and_then(Option::as_mut))
 }
@@ -460,6 +462,10 @@ impl<'p> Session<'p> {
             // Nothing is held while this waits.
             other => {
                 drop(other);
+                let size = size_of(partitions, asked, wave);
+                if !locator.has_room(size) {
+                    return Ok(None);
+                }
                 let begun = Self::begin(partitions, locator, asked.keys.len())?;
                 if begun.usable == Usable::default() {
                     return Ok(None);
@@ -526,7 +532,8 @@ impl<'p> Session<'p> {
         let next = self.end..asked.keys.len().min(self.end + len);
         let is_short = asked.keys.bytes_of(&next).len() <= GPU_KEY_BYTES_MAX;
         let is_idle = self.waves < HELD_WAVES_MAX.min(self.current + EXCHANGES);
-        match !next.is_empty() && is_short && is_idle {
+        let size = size_of(partitions, asked, &next);
+        match !next.is_empty() && is_short && is_idle && locator.has_room(size) {
             true => self.ask(partitions, locator, (asked, &next)),
             false => Ok(()),
         }
@@ -559,12 +566,7 @@ impl<'p> Session<'p> {
             usable: self.usable,
             route: route.unwrap_or_default(),
         };
-        let size = Size {
-            len: wave.len(),
-            key_bytes: asked.keys.bytes_of(wave).len(),
-            has_given: asked.known.is_some(),
-            has_partitions: route.is_none(),
-        };
+        let size = size_of(partitions, asked, wave);
         let exchange = self.waves % EXCHANGES;
         locator.ask(exchange, size, &terms, |questions| {
             let parts = parts_of(questions, asked.keys, wave);
@@ -574,6 +576,16 @@ impl<'p> Session<'p> {
         self.waves += 1;
         self.end = wave.end;
         Ok(())
+    }
+}
+
+/// How much a wave asks.
+fn size_of(partitions: &Partitions, asked: &Asked, wave: &Range<usize>) -> Size {
+    Size {
+        len: wave.len(),
+        key_bytes: asked.keys.bytes_of(wave).len(),
+        has_given: asked.known.is_some(),
+        has_partitions: partitions.by_hash().is_none(),
     }
 }
 

@@ -46,6 +46,7 @@ impl Partitions {
             gpu_located: shared.gpu_reads.located(),
             #[cfg(not(feature = "cuda"))]
             gpu_located: 0,
+            device_memory_bytes: shared.device_budget.taken(),
             steps: Steps::default(),
             spill: SpillStats::default(),
             hot_cache: shared
@@ -84,6 +85,7 @@ fn add_index(mut all: Stats, other: Stats) -> Stats {
     all.checkpoints += other.checkpoints;
     all.cache_lookups += other.cache_lookups;
     all.cache_hits += other.cache_hits;
+    all.device_memory_bytes += other.device_memory_bytes;
     all
 }
 

@@ -160,7 +160,7 @@ fn cache_serves_hot_values() {
 #[test]
 fn cache_is_off_without_a_share_of_the_buckets() {
     let folder = folder();
-    let options = options().cache_ratio(0.0).device_memory(1 << 30);
+    let options = options().cache_ratio(0.0).device_memory_budget(1 << 30);
     let index = Index::<u64, [u64; 4]>::create(folder.path().join("f"), &options).unwrap();
     index.insert(&[1, 2], &[[1; 4], [2; 4]]).unwrap();
     heat(&index, &[1, 2]);

@@ -3,7 +3,8 @@
 //! The same source runs for each engine. `GPHASH_TEST_ENGINE` chooses it (`cpu` by default, or
 //! `cuda`); `GPHASH_TEST_NO_MIRROR` makes the CUDA engine probe the file itself,
 //! `GPHASH_TEST_ADDRESS_ORDER` (`always` or `never`) says whether it orders batches,
-//! `GPHASH_TEST_NO_CACHE` takes the bucket cache away;
+//! `GPHASH_TEST_NO_CACHE` takes the bucket cache away, `GPHASH_TEST_DEVICE_MEMORY_BUDGET` bounds what it has of the
+//! device's memory;
 //! `GPHASH_TEST_FOLDER` says where the files go (the temporary folder by default, so
 //! that the domain is what that folder can have).
 
@@ -12,6 +13,7 @@ mod cache;
 mod checksums;
 mod columns;
 mod concurrent;
+mod device_memory;
 mod growth;
 mod linear;
 mod random_batches;
@@ -42,7 +44,12 @@ fn options() -> Options {
         Err(_) => AddressOrder::Auto,
     };
     let checksums = std::env::var_os("GPHASH_TEST_CHECKSUMS").is_some();
-    Options::new()
+    let budget = setting("GPHASH_TEST_DEVICE_MEMORY_BUDGET");
+    let options = match budget {
+        Some(bytes) => Options::new().device_memory_budget(bytes),
+        None => Options::new(),
+    };
+    options
         .engine(engine())
         .checksums(checksums)
         .verify_checksums(checksums)

@@ -14,6 +14,9 @@ use crate::pm::Mapping;
 use crate::table::Table;
 use crate::{Error, Result};
 
+/// Most positions of a part.
+const PART_OPS_MAX: u32 = 1 << 24;
+
 /// A batch in the caller's device memory; see [`Operands`] for the fields.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DeviceOperands {
@@ -25,17 +28,20 @@ pub(crate) struct DeviceOperands {
 
 impl DeviceOperands {
     /// The batch in parts that the engine's own buffers are made for.
-    fn parts(self, table: &Table<Mapping>) -> impl Iterator<Item = Operands> {
-        const PART_OPS_MAX: u32 = 1 << 24;
+    fn parts(
+        self,
+        device_table: &DeviceTable,
+        table: &Table<Mapping>,
+    ) -> impl Iterator<Item = Operands> + use<> {
+        let part = device_table.part_ops(PART_OPS_MAX, 0, 0);
         let (key_size, value_size) = sizes(table);
         (0..self.len)
-            .step_by(PART_OPS_MAX as usize)
+            .step_by(part as usize)
             .map(move |first| Operands {
                 keys: self.keys + (first * key_size) as u64,
                 values: self.values + (first * value_size) as u64,
                 answers: self.answers + first as u64 / 8,
-                len: u32::try_from(self.len - first)
-                    .map_or(PART_OPS_MAX, |rest| rest.min(PART_OPS_MAX)),
+                len: u32::try_from(self.len - first).map_or(part, |rest| rest.min(part)),
                 on_host: false,
                 stored: false,
             })
@@ -60,10 +66,12 @@ impl CudaEngine {
         operands: DeviceOperands,
     ) -> Result<()> {
         self.service.serve_on_device(table, |server| {
-            let written = on_device(server)?.exclusively(table, |exclusive| {
+            let device_table = on_device(server)?;
+            let written = device_table.exclusively(table, |exclusive| {
                 exclusive.batch_stream.follow(stream)?;
-                for part in operands.parts(table) {
+                for part in operands.parts(device_table, table) {
                     exclusive.drain_slice(part.len.into())?;
+                    exclusive.batch_stream.make_way(part.len, 0, 0);
                     // SAFETY: the part lies within the operands, which the caller keeps valid. The batch
                     // is ended here; after an error, dropping the stream waits for it.
                     let batch = unsafe { exclusive.begin_write(verb, part)? };
@@ -96,20 +104,29 @@ impl CudaEngine {
         self.service.serve_on_device(table, |server| {
             let device_table = on_device(server)?;
             let view = device_table.hold_view();
-            let reader = device_table.readers.on(stream)?;
+            let reader = device_table.readers.on(stream, &device_table.budget)?;
             let mut reader = reader.lock();
-            let launched = operands.parts(table).try_for_each(|part| -> Result<()> {
-                let order = reader.order(stream, part.len, view.file_len)?;
-                let counters = device_table.lookup_counters.address();
-                let mut launches = reader.launches(stream);
-                // SAFETY: the caller keeps the operands valid. Whoever frees the order's memory or what
-                // the view names waits for this reader before, whose end is noted below.
-                unsafe {
-                    device_table.launch_read(&mut launches, *view, verb, part, order, counters)?;
-                    launches.submit()?;
-                }
-                Ok(())
-            });
+            let launched = operands
+                .parts(device_table, table)
+                .try_for_each(|part| -> Result<()> {
+                    let order = reader.order(stream, part.len, view.file_len)?;
+                    let counters = device_table.lookup_counters.address();
+                    let mut launches = reader.launches(stream);
+                    // SAFETY: the caller keeps the operands valid. Whoever frees the order's memory or what
+                    // the view names waits for this reader before, whose end is noted below.
+                    unsafe {
+                        device_table.launch_read(
+                            &mut launches,
+                            *view,
+                            verb,
+                            part,
+                            order,
+                            counters,
+                        )?;
+                        launches.submit()?;
+                    }
+                    Ok(())
+                });
             // Also after an error: some parts may be under way.
             let issued = reader.issued(stream).map_err(Error::from);
             if issued.is_err() || launched.is_err() {

@@ -35,6 +35,13 @@ impl Exclusive<'_> {
 
     fn launch_write(&mut self, verb: Write, operands: Operands) -> Result<WriteBatch> {
         self.follow()?;
+        let len = operands.len;
+        self.device_table.launches.fetch_add(1, Ordering::Relaxed);
+        self.device_table.changes.fetch_add(1, Ordering::SeqCst);
+        if operands.stored {
+            // Already the launch that finds the slots retires records.
+            self.make_ring_room(u64::from(len))?;
+        }
         let Self {
             device_table,
             writer,
@@ -42,15 +49,6 @@ impl Exclusive<'_> {
             ..
         } = self;
         let kernels = &device_table.kernels;
-        let len = operands.len;
-        device_table.launches.fetch_add(1, Ordering::Relaxed);
-        device_table.changes.fetch_add(1, Ordering::SeqCst);
-        if operands.stored {
-            // Already the launch that finds the slots retires records.
-            writer
-                .record_pool
-                .make_room(&batch_stream.stream, u64::from(len))?;
-        }
         let pending = batch_stream.pending(len)?;
         let groups = (len > 1).then(|| batch_stream.groups(len)).transpose()?;
         let order = batch_stream.order(len, device_table.view_now().file_len)?;
@@ -101,11 +99,13 @@ impl Exclusive<'_> {
         } = *batch;
         let len = u64::from(operands.len);
         if !operands.stored {
+            // Before records are taken: it may give those at hand away.
+            self.make_ring_room(len)?;
             if verb != Write::Remove {
                 self.refill_wanted(len)?;
+                let pool = &mut self.writer.record_pool;
+                pool.make_room(&self.batch_stream.stream, len)?;
             }
-            let pool = &mut self.writer.record_pool;
-            pool.make_room(&self.batch_stream.stream, len)?;
         }
         let (device_table, batch_stream) = (self.device_table, &mut *self.batch_stream);
         let kernels = &device_table.kernels;

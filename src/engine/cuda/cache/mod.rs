@@ -68,7 +68,7 @@ impl DeviceTable {
         let _alone = self.refreshing.lock();
         self.awaited_refreshes.fetch_sub(waits, Ordering::Relaxed);
         self.count_lookups(table)?;
-        let mut batch_stream = self.batch_stream()?;
+        let mut batch_stream = self.plain_stream()?;
         let chosen = self.beside_batches(pace, || self.choose_cached(table, &mut batch_stream))?;
         let stream = &batch_stream.stream;
         if let Some((refresh, outcome)) = chosen {
@@ -242,13 +242,22 @@ impl Exclusive<'_> {
         drop(self.give_up_entries()?);
         let writer = &mut *self.writer;
         writer.cache.doubtful = false;
-        let allowed = writer.mirror.left(writer.cache.len());
+        let quota = &writer.cache.quota;
+        // The lists have some bytes beside those of entries.
+        let allowed = quota.left().saturating_sub(SCORES_LEN + OUTCOME_LEN);
         let len = Entries::len_of_one(&view, images);
         let count = affordable(wanted, len, free_memory()?, allowed);
         if count == 0 {
             return Ok(());
         }
-        match Entries::new(&self.batch_stream.stream, &view, count, wanted, images) {
+        match Entries::new(
+            quota,
+            &self.batch_stream.stream,
+            &view,
+            count,
+            wanted,
+            images,
+        ) {
             Ok(entries) => {
                 entries.enter(&mut self.device_table.view_alone());
                 writer.cache.entries = Some(entries);

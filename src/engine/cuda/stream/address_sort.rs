@@ -11,9 +11,10 @@ use super::BatchStream;
 use crate::Result;
 use crate::engine::cuda::kernels::Kernels;
 use crate::gpu::abi::{AddressSortView, BatchView, TableView};
+use crate::gpu::budget::IndexBudget;
 use crate::gpu::event::Event;
 use crate::gpu::memory::DeviceMemory;
-use crate::gpu::order::PAGE;
+use crate::gpu::order::{OrderMemory, PAGE};
 use crate::gpu::stream::Stream;
 use crate::layout;
 
@@ -31,24 +32,33 @@ const LENGTHS: [u32; 6] = [1 << 10, 1 << 11, 1 << 12, 1 << 13, 1 << 14, 1 << 15]
 const TIMED_BATCHES: u32 = 4;
 
 /// Most bytes of values that a measurement reads.
-const MEASURED_BYTES_MAX: usize = 64 << 20;
+const MEASURED_BYTES_MAX: u64 = 64 << 20;
 
 /// The shortest length of a batch that is read faster in order, on this device and file;
-/// `u32::MAX` if none is. Whoever opens the file waits for it.
+/// `u32::MAX` if none is. Whoever opens the file waits for it, and nothing else is under way.
 ///
 /// # Errors
 /// [`Error::Gpu`](crate::Error::Gpu).
-pub fn measure(kernels: &Kernels, batch_stream: &mut BatchStream, table: TableView) -> Result<u32> {
+pub fn measure(
+    kernels: &Kernels,
+    batch_stream: &mut BatchStream,
+    budget: &IndexBudget,
+    table: TableView,
+) -> Result<u32> {
     if table.file_len < SORTED_FILE_BYTES_MIN {
         return Ok(u32::MAX);
     }
     let value_size = table.value_size as usize;
-    let most = u32::try_from(MEASURED_BYTES_MAX / value_size).expect("its bytes are bounded");
-    let lengths = &LENGTHS[..LENGTHS.partition_point(|&len| len <= most)];
+    // The stream that orders them has half of what is left at least.
+    let bytes = (budget.buffers.left() / 2).min(MEASURED_BYTES_MAX);
+    let most = u32::try_from(bytes / u64::from(table.value_size)).expect("its bytes are bounded");
+    let is_possible =
+        |&len: &u32| len <= most && OrderMemory::len_for(len) <= budget.stream_bytes_max;
+    let lengths = &LENGTHS[..LENGTHS.partition_point(is_possible)];
     let Some(&longest) = lengths.last() else {
         return Ok(u32::MAX);
     };
-    let values = DeviceMemory::new(longest as usize * value_size)?;
+    let values = DeviceMemory::new(&budget.buffers, longest as usize * value_size)?;
     let mut is_faster =
         |len| is_faster_in_order(kernels, batch_stream, table, values.address(), len);
     let (short, long) = lengths.split_at(lengths.len() / 2);

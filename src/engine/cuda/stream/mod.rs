@@ -3,10 +3,14 @@
 pub mod address_sort;
 mod staging;
 
+use std::sync::Arc;
+
 use rayon::ThreadPool;
 
 use crate::Result;
 use crate::gpu::abi::{AddressSortView, Counters, GroupsView};
+use crate::gpu::batch::{answer_words, blocks, group_entries, groups_len};
+use crate::gpu::budget::{IndexBudget, Quota};
 use crate::gpu::event::Event;
 use crate::gpu::launch::{Graphs, Launches};
 use crate::gpu::memory::Address;
@@ -19,6 +23,8 @@ use staging::Staging;
 /// One batch at a time, and memory for it that stays from one to the next.
 pub struct BatchStream {
     pub stream: Stream,
+    /// It has no buffers, and gets none.
+    pub is_plain: bool,
     graphs: Graphs,
     keys: DeviceMemory,
     values: DeviceMemory,
@@ -27,6 +33,9 @@ pub struct BatchStream {
     groups: DeviceMemory,
     order: OrderMemory,
     counters: DeviceMemory,
+    quota: Arc<Quota>,
+    /// Bytes that these may have.
+    bytes_max: u64,
     staging: Staging,
     /// Values for the host, or where it finds or puts them.
     fetched: PinnedMemory,
@@ -63,34 +72,52 @@ pub enum Payload<'v> {
     Offsets,
 }
 
-/// Longest batch whose groups of equal keys are found in a large table.
-const SHORT_BATCH_MAX: u32 = 1 << 14;
-
-/// Words of the answers of `len` positions.
-fn answer_words(len: u32) -> u32 {
-    len.div_ceil(64)
-}
-
 impl BatchStream {
     /// A stream of the current device.
     ///
     /// # Errors
     /// [`Error::Gpu`](crate::Error::Gpu).
-    pub fn new() -> Result<Self> {
+    pub fn new(budget: &IndexBudget) -> Result<Self> {
+        let quota = &budget.buffers;
         Ok(Self {
             stream: Stream::new()?,
+            is_plain: false,
             graphs: Graphs::default(),
-            keys: DeviceMemory::new(0)?,
-            values: DeviceMemory::new(0)?,
-            answers: DeviceMemory::new(0)?,
-            pending: DeviceMemory::new(0)?,
-            groups: DeviceMemory::new(0)?,
-            order: OrderMemory::new()?,
-            counters: DeviceMemory::new(size_of::<Counters>())?,
+            keys: DeviceMemory::empty(quota),
+            values: DeviceMemory::empty(quota),
+            answers: DeviceMemory::empty(quota),
+            pending: DeviceMemory::empty(quota),
+            groups: DeviceMemory::empty(quota),
+            order: OrderMemory::new(quota),
+            counters: DeviceMemory::new(quota, size_of::<Counters>())?,
+            quota: Arc::clone(quota),
+            bytes_max: budget.stream_bytes_max,
             staging: Staging::empty(),
             fetched: PinnedMemory::empty(),
             outcome: PinnedMemory::empty(),
         })
+    }
+
+    /// Frees the buffers if those for a part of `len` positions, with so many bytes of keys and of values, have no room beside
+    /// those for others in the budget. The stream has come past what uses them.
+    pub fn make_way(&mut self, len: u32, keys: usize, values: usize) {
+        let buffers = [
+            &mut self.keys,
+            &mut self.values,
+            &mut self.answers,
+            &mut self.pending,
+            &mut self.groups,
+        ];
+        let wanted = blocks(len, keys, values);
+        let all = buffers.iter().zip(wanted);
+        let all: u64 = all.map(|(has, wanted)| wanted.max(has.len() as u64)).sum();
+        let order = OrderMemory::len_for(len).max(self.order.device_bytes());
+        if all + order + self.counters.len() as u64 > self.bytes_max {
+            for buffer in buffers {
+                *buffer = DeviceMemory::empty(&self.quota);
+            }
+            self.order = OrderMemory::new(&self.quota);
+        }
     }
 
     /// Kernels to be put on the stream together.
@@ -120,13 +147,16 @@ impl BatchStream {
         keys: &[u8],
         payload: Payload,
     ) -> Result<Operands> {
-        let (values, room) = match payload {
-            Payload::Values(values) => (values, values.len()),
-            Payload::Room(room) => (&[][..], room),
-            Payload::Offsets => {
-                let offsets = &self.fetched.bytes()[..len as usize * 8];
-                (offsets, offsets.len())
-            }
+        let room = match payload {
+            Payload::Values(values) => values.len(),
+            Payload::Room(room) => room,
+            Payload::Offsets => len as usize * 8,
+        };
+        self.make_way(len, keys.len(), room);
+        let values = match payload {
+            Payload::Values(values) => values,
+            Payload::Room(_) => &[],
+            Payload::Offsets => &self.fetched.bytes()[..room],
         };
         self.keys.reserve(keys.len())?;
         self.values.reserve(room)?;
@@ -195,11 +225,8 @@ impl BatchStream {
 
     /// Memory for the groups of `len` positions, whatever it holds.
     pub fn groups(&mut self, len: u32) -> Result<GroupsView> {
-        // A short batch waits for the key with the most neighbours, so these get few; to clear the entries of
-        // a long one takes time, too.
-        let room = if len <= SHORT_BATCH_MAX { 8 } else { 2 };
-        let entries = (len as usize * room).next_power_of_two();
-        self.groups.reserve((entries * 3 + len as usize) * 4)?;
+        let entries = group_entries(len);
+        self.groups.reserve(groups_len(len))?;
         let claims = self.groups.address();
         let array = entries as u64 * 4;
         Ok(GroupsView {

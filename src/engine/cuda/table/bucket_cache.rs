@@ -5,6 +5,8 @@
 //! the entry that holds it and a count of its uses. These arrays are there from the beginning, and
 //! twice as long with each new level. Entries are allocated by the first refresh.
 
+use std::sync::Arc;
+
 use bytemuck::Zeroable;
 
 use super::exclusive::Exclusive;
@@ -13,6 +15,7 @@ use crate::engine::cuda::kernels::{Grid, WARP};
 use crate::gpu::abi::{
     CacheOutcome, CacheRefresh, CacheView, POLICY_LFU, POLICY_LRU, POLICY_RANDOM, SCORES, TableView,
 };
+use crate::gpu::budget::{IndexBudget, Quota};
 use crate::gpu::memory::{DeviceMemory, copy_in, copy_on_device, copy_out, fill, wait};
 use crate::gpu::stream::Stream;
 use crate::layout::align_up;
@@ -33,6 +36,7 @@ pub struct Cache {
     pub doubtful: bool,
     /// Operations that the table had seen when earlier uses were last halved.
     pub aged_at: u64,
+    pub quota: Arc<Quota>,
 }
 
 /// What there is for each bucket.
@@ -64,7 +68,7 @@ pub struct Outgrown {
 
 impl Cache {
     /// A cache without memory.
-    pub fn new(options: &Options) -> Self {
+    pub fn new(options: &Options, budget: &IndexBudget) -> Self {
         Self {
             wanted: options.cache_ratio > 0.0,
             policy: options.cache_policy,
@@ -73,13 +77,8 @@ impl Cache {
             entries: None,
             doubtful: false,
             aged_at: 0,
+            quota: Arc::clone(&budget.copies),
         }
-    }
-
-    /// Bytes of device memory that it has.
-    pub fn len(&self) -> u64 {
-        let uses = self.uses.as_ref().map_or(0, Uses::len);
-        uses + self.entries.as_ref().map_or(0, Entries::len)
     }
 
     /// Makes room for the uses of the buckets of levels up to `top`, keeping what was counted, and
@@ -102,7 +101,7 @@ impl Cache {
             return Ok((CacheView::default(), outgrown));
         }
         let counted = self.policy != CachePolicy::Random;
-        let Ok(uses) = Uses::new(top, counted) else {
+        let Ok(uses) = Uses::new(&self.quota, top, counted) else {
             tracing::info!("no room in device memory for the bucket cache");
             self.wanted = false;
             outgrown.uses = self.uses.take();
@@ -122,16 +121,12 @@ impl Cache {
 }
 
 impl Uses {
-    fn new(top: u32, counted: bool) -> Result<Self> {
+    fn new(quota: &Arc<Quota>, top: u32, counted: bool) -> Result<Self> {
         let len = 4usize << (top + 1);
         Ok(Self {
-            links: DeviceMemory::new(len)?,
-            access_counts: DeviceMemory::new(if counted { len } else { 0 })?,
+            links: DeviceMemory::new(quota, len)?,
+            access_counts: DeviceMemory::new(quota, if counted { len } else { 0 })?,
         })
-    }
-
-    fn len(&self) -> u64 {
-        (self.links.len() + self.access_counts.len()) as u64
     }
 
     /// Copies what the old arrays hold and clears the rest.
@@ -157,6 +152,7 @@ impl Uses {
 impl Entries {
     /// Room for `count` buckets of the table of `view`, all of it free.
     pub fn new(
+        quota: &Arc<Quota>,
         stream: &Stream,
         view: &TableView,
         count: u64,
@@ -173,10 +169,10 @@ impl Entries {
             count,
             wanted,
             free: count,
-            records: DeviceMemory::new(to_usize(slots) * 8)?,
-            values: DeviceMemory::new(to_usize(slots * value_stride(view)))?,
-            buckets: DeviceMemory::new(to_usize(count * image_len))?,
-            lists: DeviceMemory::new(to_usize(lists_len(count)))?,
+            records: DeviceMemory::new(quota, to_usize(slots) * 8)?,
+            values: DeviceMemory::new(quota, to_usize(slots * value_stride(view)))?,
+            buckets: DeviceMemory::new(quota, to_usize(count * image_len))?,
+            lists: DeviceMemory::new(quota, to_usize(lists_len(count)))?,
         };
         let numbers: Vec<u32> =
             (0..u32::try_from(count).expect("entries have 32-bit numbers")).collect();
@@ -201,11 +197,6 @@ impl Entries {
             0
         };
         u64::from(view.slots) * (8 + value_stride(view)) + image_len + LIST_LEN
-    }
-
-    fn len(&self) -> u64 {
-        let blocks = [&self.records, &self.values, &self.buckets, &self.lists];
-        blocks.map(|block| block.len() as u64).iter().sum()
     }
 
     pub fn enter(&self, view: &mut TableView) {

@@ -19,7 +19,7 @@ impl DeviceTable {
     /// # Errors
     /// [`Error::Gpu`](crate::Error::Gpu).
     pub fn count_lookups(&self, table: &Table<Mapping>) -> Result<()> {
-        let batch_stream = self.batch_stream()?;
+        let batch_stream = self.plain_stream()?;
         let mut totals = Counters::default();
         let mut counted = self.counted.lock();
         // SAFETY: both are as long, and nobody looks before the wait.

@@ -33,6 +33,11 @@ impl Exclusive<'_> {
     pub fn save_dirty(&mut self) -> Result<()> {
         let (dirty, stream) = (&self.writer.dirty, &self.batch_stream.stream);
         if dirty.is_empty() {
+            // Which pages the kernels that know of the file have changed, nobody has noted.
+            let known = self.device_table.view_now().file_len;
+            if self.table.medium.tracks_dirty() && known > 0 {
+                self.table.medium.mark_dirty(0, known);
+            }
             return Ok(());
         }
         let len = dirty.len();

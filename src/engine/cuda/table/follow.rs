@@ -39,10 +39,20 @@ impl Exclusive<'_> {
         if table.medium.tracks_dirty() {
             self.save_dirty()?;
             let stream = &self.batch_stream.stream;
-            let words = to_usize(len.div_ceil(PAGE).div_ceil(64));
-            let map = DeviceMemory::new(words * 8)?;
+            let map_len = to_usize(len.div_ceil(PAGE).div_ceil(64)) * 8;
+            let quota = &device_table.budget.dirty;
+            if quota.left() < map_len as u64 {
+                // It has been saved, and there is no room for both.
+                device_table.view_alone().dirty = 0;
+                self.writer.dirty = DeviceMemory::empty(quota);
+            }
+            let map = match quota.left() < map_len as u64 {
+                // All pages count as changed from here on.
+                true => DeviceMemory::empty(quota),
+                false => DeviceMemory::new(quota, map_len)?,
+            };
             // SAFETY: the block is as long.
-            unsafe { fill(stream, map.address(), 0, words * 8)? };
+            unsafe { fill(stream, map.address(), 0, map.len())? };
             wait(stream)?;
             dirty = Some(map);
         }
@@ -60,8 +70,8 @@ impl Exclusive<'_> {
         let (device_table, table) = (self.device_table, self.table);
         let offset = table.levels.offset(top);
         // The copy of a level saves more than cached values do.
-        let (mirror, cached) = (&self.writer.mirror, self.writer.cache.len());
-        if mirror.awaits(top) && !mirror.has_room(level_len(table, top), cached)? {
+        let mirror = &self.writer.mirror;
+        if mirror.awaits(top) && !mirror.has_room(level_len(table, top))? {
             drop(self.give_up_entries()?);
         }
         let stream = &self.batch_stream.stream;

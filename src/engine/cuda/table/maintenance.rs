@@ -62,13 +62,13 @@ impl DeviceTable {
         let len = level_len(table, level);
         {
             let writer = self.writer()?;
-            let has_room = || writer.mirror.has_room(len, writer.cache.len());
+            let has_room = || writer.mirror.has_room(len);
             if len < PIN_STEP_BYTES || !writer.mirror.awaits(level) || !has_room()? {
                 return Ok(());
             }
         }
-        let batch_stream = self.batch_stream()?;
-        let copy = zeroed_level(table, &batch_stream.stream, level)?;
+        let batch_stream = self.plain_stream()?;
+        let copy = zeroed_level(&self.budget.copies, table, &batch_stream.stream, level)?;
         self.give(batch_stream);
         let mut writer = self.writer()?;
         // The level may have come meanwhile.

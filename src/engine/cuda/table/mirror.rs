@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use std::sync::Arc;
+
 use bytemuck::Zeroable;
 
 use super::registration::Registration;
@@ -9,6 +11,7 @@ use crate::Result;
 use crate::engine::cuda::kernels::declarations::SPLIT_BUCKETS;
 use crate::engine::cuda::kernels::{Grid, Kernels};
 use crate::gpu::abi::TableView;
+use crate::gpu::budget::{IndexBudget, Quota};
 use crate::gpu::memory::Address;
 use crate::gpu::memory::{DeviceMemory, copy_in, fill, free_memory, wait};
 use crate::gpu::stream::Stream;
@@ -30,8 +33,7 @@ pub struct Source<'a> {
 /// The copies of a table's levels, as far as the device has room for them.
 pub struct Mirror {
     wanted: bool,
-    /// Most bytes that the copies may have.
-    most: u64,
+    quota: Arc<Quota>,
     levels: [Option<DeviceMemory>; DIRECTORY],
     reserved: Option<DeviceMemory>,
     /// A level that is not there yet, and its copy, if there is room for one.
@@ -39,42 +41,26 @@ pub struct Mirror {
 }
 
 impl Mirror {
-    /// No copies; ever, unless they are `wanted`, and never of more than `most` bytes if that is
-    /// given.
-    pub fn new(wanted: bool, most: Option<u64>) -> Self {
+    /// No copies; ever, unless they are `wanted`.
+    pub fn new(wanted: bool, budget: &IndexBudget) -> Self {
         Self {
             wanted,
-            most: most.unwrap_or(u64::MAX),
+            quota: Arc::clone(&budget.copies),
             levels: [const { None }; DIRECTORY],
             reserved: None,
             coming: None,
         }
     }
 
-    /// Bytes of the copies.
-    pub fn len(&self) -> u64 {
-        let coming = self.coming.iter().filter_map(|(_, copy)| copy.as_ref());
-        let copies = self.levels.iter().chain([&self.reserved]).flatten();
-        let copies = copies.chain(coming);
-        copies.map(|copy| copy.len() as u64).sum()
-    }
-
-    /// Whether a copy of `len` bytes would find room if `others` of the bound were taken. Says yes
-    /// where no copies are wanted.
+    /// Whether a copy of `len` bytes would find room. Says yes where no copies are wanted.
     ///
     /// # Errors
     /// [`Error::Gpu`](crate::Error::Gpu).
-    pub fn has_room(&self, len: u64, others: u64) -> Result<bool> {
+    pub fn has_room(&self, len: u64) -> Result<bool> {
         if !self.wanted {
             return Ok(true);
         }
-        Ok(len <= self.left(others) && len <= free_memory()?)
-    }
-
-    /// Bytes of the bound that are left if `others` of it are taken.
-    pub fn left(&self, others: u64) -> u64 {
-        let taken = self.len().saturating_add(others);
-        self.most.saturating_sub(taken)
+        Ok(len <= self.quota.left() && len <= free_memory()?)
     }
 
     /// Copies all live levels and gives the view that a launch has of the table.
@@ -126,15 +112,10 @@ impl Mirror {
     ) -> Result<Address> {
         self.levels[level as usize] = match self.coming.take() {
             Some((coming, copy)) if coming == level => copy,
-            _ if self.fits(level_len(table, level)) => zeroed_level(table, stream, level)?,
+            _ if self.wanted => zeroed_level(&self.quota, table, stream, level)?,
             _ => None,
         };
         Ok(self.probe(table, level, offset))
-    }
-
-    /// Whether a copy of `len` bytes is wanted and within the bound.
-    fn fits(&self, len: u64) -> bool {
-        self.wanted && self.len().saturating_add(len) <= self.most
     }
 
     /// Whether the copy of a coming `level` has still to be made.
@@ -212,10 +193,10 @@ impl Mirror {
         count: u64,
         stride: u64,
     ) -> Result<Option<DeviceMemory>> {
-        if !self.fits(len) {
+        if !self.wanted {
             return Ok(None);
         }
-        let Ok(copy) = DeviceMemory::new(to_usize(len)) else {
+        let Ok(copy) = DeviceMemory::new(&self.quota, to_usize(len)) else {
             return Ok(None);
         };
         source.copy_file(offset..offset + len, copy.address())?;
@@ -258,11 +239,12 @@ impl Source<'_> {
 /// # Errors
 /// [`Error::Gpu`](crate::Error::Gpu) when the device fails.
 pub fn zeroed_level(
+    quota: &Arc<Quota>,
     table: &Table<Mapping>,
     stream: &Stream,
     level: u32,
 ) -> Result<Option<DeviceMemory>> {
-    let Ok(copy) = DeviceMemory::new(to_usize(level_len(table, level))) else {
+    let Ok(copy) = DeviceMemory::new(quota, to_usize(level_len(table, level))) else {
         return Ok(None);
     };
     // SAFETY: the block is as long.

@@ -30,11 +30,13 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 use super::kernels::Kernels;
 use super::stream::{BatchStream, address_sort};
 use crate::gpu::abi::{Counters, TableView};
+use crate::gpu::budget::IndexBudget;
 use crate::gpu::device::Device;
 use crate::gpu::memory::{DeviceMemory, fill, wait};
 use crate::gpu::readers::Readers;
 use crate::pm::{Mapping, Medium};
 use crate::pool::affinity::Unpinned;
+use crate::pool::permits::Permits;
 use crate::table::Table;
 use crate::{AddressOrder, Error, Options, Result};
 use reader_gate::ReaderGate;
@@ -97,6 +99,9 @@ pub struct DeviceTable {
     /// Held by whoever changes the table.
     pub writer: Mutex<Writer>,
     batch_streams: Mutex<Vec<BatchStream>>,
+    /// Lookups of slices of the host.
+    pub lookups: Permits,
+    pub budget: IndexBudget,
     /// Threads that copy between the host's slices, the file and pinned memory.
     pub copiers: Copiers,
     registration: Registration,
@@ -105,7 +110,7 @@ pub struct DeviceTable {
 impl DeviceTable {
     /// Takes a table over. The device has been entered.
     pub fn new(
-        device: &Device,
+        (device, budget): (&Device, &IndexBudget),
         options: &Options,
         table: &Table<Mapping>,
         prepared: Option<Prepared>,
@@ -127,15 +132,15 @@ impl DeviceTable {
         let (mirror, repaired) = match mirror {
             Some((mirror, repaired)) if options.device_mirror => (mirror, repaired),
             _ => {
-                let (wanted, most) = (options.device_mirror, options.device_memory);
-                (Mirror::new(wanted, most), Vec::new())
+                let mirror = Mirror::new(options.device_mirror, budget);
+                (mirror, Vec::new())
             }
         };
         let device_table = Self {
             kernels,
             view: RwLock::new(TableView::zeroed()),
             readers: Readers::default(),
-            lookup_counters: DeviceMemory::new(size_of::<Counters>())?,
+            lookup_counters: DeviceMemory::new(&budget.buffers, size_of::<Counters>())?,
             counted: Mutex::default(),
             told,
             ordered_from: AtomicU32::new(u32::MAX),
@@ -148,14 +153,16 @@ impl DeviceTable {
             missed: AtomicU32::new(WHOLE),
             next_writer: Mutex::default(),
             writer: Mutex::new(Writer {
-                record_pool: RecordPool::new(table.shape.record_stride)?,
+                record_pool: RecordPool::new(table.shape.record_stride, budget)?,
                 mirror,
-                cache: Cache::new(options),
-                dirty: DeviceMemory::new(0)?,
+                cache: Cache::new(options, budget),
+                dirty: DeviceMemory::empty(&budget.dirty),
                 draining: Draining::default(),
                 integrity: Integrity::Intact,
             }),
             batch_streams: Mutex::default(),
+            lookups: Permits::new(budget.lookups_max),
+            budget: budget.clone(),
             copiers: match copiers {
                 Some(copiers) => copiers,
                 None => Arc::new(pool("copy", table.path())?),
@@ -193,6 +200,7 @@ impl DeviceTable {
             AddressOrder::Auto => address_sort::measure(
                 &device_table.kernels,
                 &mut batch_stream,
+                budget,
                 device_table.view_now(),
             )?,
         };
@@ -267,7 +275,7 @@ impl DeviceTable {
     /// copied. The table is then as after a crash.
     pub fn release(self, table: &Table<Mapping>) -> Copiers {
         self.readers.wait();
-        let batch_stream = BatchStream::new();
+        let batch_stream = BatchStream::new(&self.budget);
         let mut writer = self.writer.lock();
         let saved = batch_stream.and_then(|mut batch_stream| {
             let mut exclusive = self.exclusive(table, &mut writer, &mut batch_stream);
@@ -287,7 +295,7 @@ impl DeviceTable {
     /// [`Error::Gpu`] if not.
     pub fn check(&self, table: &Table<Mapping>) -> Result<()> {
         let mut writer = self.writer()?;
-        let mut batch_stream = BatchStream::new()?;
+        let mut batch_stream = BatchStream::new(&self.budget)?;
         let mut exclusive = self.exclusive(table, &mut writer, &mut batch_stream);
         exclusive.follow()?;
         exclusive.batch_stream.counters()?;
@@ -298,12 +306,24 @@ impl DeviceTable {
     /// A stream for the caller alone.
     pub fn batch_stream(&self) -> Result<BatchStream> {
         let idle = self.batch_streams.lock().pop();
-        idle.map_or_else(BatchStream::new, Ok)
+        idle.map_or_else(|| BatchStream::new(&self.budget), Ok)
+    }
+
+    /// A stream for who needs no buffers. Within a budget it is not one of those that batches have.
+    pub fn plain_stream(&self) -> Result<BatchStream> {
+        if !self.budget.is_bounded() {
+            return self.batch_stream();
+        }
+        let mut batch_stream = BatchStream::new(&self.budget)?;
+        batch_stream.is_plain = true;
+        Ok(batch_stream)
     }
 
     /// Keeps a stream that has come to its end for the next batch.
     pub fn give(&self, batch_stream: BatchStream) {
-        self.batch_streams.lock().push(batch_stream);
+        if !batch_stream.is_plain {
+            self.batch_streams.lock().push(batch_stream);
+        }
     }
 }
 

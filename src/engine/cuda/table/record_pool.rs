@@ -5,9 +5,11 @@
 //! behind the other come on top, so that inserts write sequentially.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use crate::Result;
 use crate::gpu::abi::{Counters, RecordsView};
+use crate::gpu::budget::{IndexBudget, Quota};
 use crate::gpu::memory::{DeviceMemory, copy_in, copy_out, wait};
 use crate::gpu::stream::Stream;
 use crate::pm::Mapping;
@@ -30,6 +32,9 @@ pub struct RecordPool {
     view: RecordsView,
     /// The epoch in which the oldest retired record was retired.
     retired_in: u64,
+    quota: Arc<Quota>,
+    /// Entries that the ring may have.
+    entries_max: u64,
 }
 
 /// Records that were taken for values which the host writes.
@@ -62,8 +67,9 @@ impl RecordPool {
     ///
     /// # Errors
     /// [`Error::Gpu`](crate::Error::Gpu) when the device has no room.
-    pub fn new(stride: u64) -> Result<Self> {
-        let ring = DeviceMemory::new(RING_RECORDS_MIN * 8)?;
+    pub fn new(stride: u64, budget: &IndexBudget) -> Result<Self> {
+        let quota = Arc::clone(&budget.buffers);
+        let ring = DeviceMemory::new(&quota, RING_RECORDS_MIN * 8)?;
         let view = RecordsView {
             ring: ring.address(),
             ring_capacity: RING_RECORDS_MIN as u64,
@@ -77,6 +83,8 @@ impl RecordPool {
             ring,
             view,
             retired_in: 0,
+            quota,
+            entries_max: budget.ring_records_max,
         })
     }
 
@@ -121,7 +129,12 @@ impl RecordPool {
                 break;
             }
         }
-        let free = table.arena.take_passed(epoch());
+        let mut free = table.arena.take_passed(epoch());
+        // The other half is for records that are retired. A launch wants less than a half.
+        let room = (self.entries_max / 2).saturating_sub(self.used());
+        if free.len() as u64 > room {
+            table.arena.give(free.split_off(to_usize(room)));
+        }
         let given = self.give(stream, &free);
         if given.is_err() {
             table.arena.give(free);
@@ -202,16 +215,13 @@ impl RecordPool {
     /// # Errors
     /// [`Error::Gpu`](crate::Error::Gpu).
     pub fn hand_back(&mut self, table: &Table<Mapping>, stream: &Stream) -> Result<()> {
-        let mut records = self.entries(stream)?;
+        self.spill(table, stream)?;
         let view = &mut self.view;
-        let retired = records.split_off(to_usize(view.tail - view.head));
+        let mut records = Vec::new();
         for (offset, count) in view.bump_offset.iter().zip(&mut view.bump_count) {
             records.extend((0..std::mem::take(count)).map(|nth| offset + nth * view.bump_stride));
         }
-        view.head = view.retired_tail;
-        view.tail = view.retired_tail;
         table.arena.give(records);
-        table.arena.retire(retired, || table.epochs.current());
         Ok(())
     }
 
@@ -230,19 +240,47 @@ impl RecordPool {
         Ok(())
     }
 
+    /// Entries that free and retired records have.
+    fn used(&self) -> u64 {
+        self.view.retired_tail - self.view.head
+    }
+
+    /// Whether there is no [room](Self::make_room) for `more` entries, or none for free records because of retired ones: what
+    /// the ring has is to be [spilled](Self::spill) before.
+    pub fn is_crowded(&self, more: u64) -> bool {
+        let used = self.used();
+        used.saturating_add(more) > self.entries_max
+            || self.retired() > 0 && used > self.entries_max / 2
+    }
+
+    /// Gives all records of the ring back to the arena. No launch is under way that takes or retires some, and no lookup
+    /// that may read retired ones.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`](crate::Error::Gpu).
+    pub fn spill(&mut self, table: &Table<Mapping>, stream: &Stream) -> Result<()> {
+        let mut records = self.entries(stream)?;
+        let retired = records.split_off(to_usize(self.view.tail - self.view.head));
+        self.view.head = self.view.retired_tail;
+        self.view.tail = self.view.retired_tail;
+        table.arena.give(records);
+        table.arena.retire(retired, || table.epochs.current());
+        Ok(())
+    }
+
     /// Makes the ring larger until `more` entries fit behind the retired ones: a launch needs as many
     /// as it has operations.
     ///
     /// # Errors
     /// [`Error::Gpu`](crate::Error::Gpu).
     pub fn make_room(&mut self, stream: &Stream, more: u64) -> Result<()> {
-        let used = self.view.retired_tail - self.view.head;
+        let used = self.used();
         if used + more <= self.view.ring_capacity {
             return Ok(());
         }
         let entries = self.entries(stream)?;
         let capacity = (used + more).next_power_of_two();
-        let ring = DeviceMemory::new(to_usize(capacity) * 8)?;
+        let ring = DeviceMemory::new(&self.quota, to_usize(capacity) * 8)?;
         let view = RecordsView {
             ring: ring.address(),
             ring_capacity: capacity,

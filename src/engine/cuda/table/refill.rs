@@ -31,8 +31,30 @@ impl Exclusive<'_> {
         if self.has_pool() {
             self.recycle()?;
         }
+        self.uncrowd(0)?;
         let pool = &mut self.writer.record_pool;
         pool.prepare(self.table, &self.batch_stream.stream, records)
+    }
+
+    /// Makes room in the ring for `more` entries, as many as a launch has operations.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`](crate::Error::Gpu).
+    pub fn make_ring_room(&mut self, more: u64) -> Result<()> {
+        self.uncrowd(more)?;
+        let pool = &mut self.writer.record_pool;
+        pool.make_room(&self.batch_stream.stream, more)
+    }
+
+    /// Gives records back to the arena if the budget leaves too little room for others in the ring.
+    fn uncrowd(&mut self, more: u64) -> Result<()> {
+        if self.writer.record_pool.is_crowded(more) {
+            // Lookups under way may still copy from retired records.
+            drop(self.device_table.view_alone());
+            let pool = &mut self.writer.record_pool;
+            pool.spill(self.table, &self.batch_stream.stream)?;
+        }
+        Ok(())
     }
 
     /// Makes `records` available to the next launch.
@@ -97,8 +119,10 @@ impl Exclusive<'_> {
         let file_len = device_table.view_alone().file_len;
         let freed = writer.record_pool.recycle(self.table);
         // Memory that cannot be had is no reason to tear the table: the records are free, in any order.
-        let most = u32_of((freed.end - freed.start).min(SORTED));
+        let sorted = u64::from(device_table.part_ops(u32_of(SORTED), 0, 0));
+        let most = u32_of((freed.end - freed.start).min(sorted));
         let batch_stream = device_table.batch_stream().and_then(|mut batch_stream| {
+            batch_stream.make_way(most, 0, 0);
             batch_stream.order(most, file_len)?;
             Ok(batch_stream)
         });
@@ -112,7 +136,12 @@ impl Exclusive<'_> {
         // A batch may be amid its work.
         let was = std::mem::replace(&mut writer.integrity, Integrity::InFlight);
         let records = writer.record_pool.view();
-        let sorted = device_table.sort_freed(&mut batch_stream, records, freed.clone(), file_len);
+        let sorted = device_table.sort_freed(
+            &mut batch_stream,
+            records,
+            freed.clone(),
+            (file_len, sorted),
+        );
         writer.keep_failure(sorted)?;
         writer.integrity = was;
         device_table.give(batch_stream);
@@ -121,16 +150,16 @@ impl Exclusive<'_> {
 }
 
 impl DeviceTable {
-    /// Puts these entries of the ring of free records in the order of their addresses.
+    /// Puts these entries of the ring of free records in the order of their addresses, so many at a time.
     fn sort_freed(
         &self,
         batch_stream: &mut BatchStream,
         records: RecordsView,
         freed: Range<u64>,
-        file_len: u64,
+        (file_len, sorted): (u64, u64),
     ) -> Result<()> {
-        for first in freed.clone().step_by(to_usize(SORTED)) {
-            let len = u32_of((freed.end - first).min(SORTED));
+        for first in freed.clone().step_by(to_usize(sorted)) {
+            let len = u32_of((freed.end - first).min(sorted));
             let order = AddressSortView {
                 wanted: 1,
                 ..batch_stream.order(len, file_len)?

@@ -1,12 +1,12 @@
 use super::*;
 use crate::Engine;
-use crate::engine::version_sorter;
+use crate::engine::{DeviceBudget, version_sorter};
 
 #[test]
 fn versions_of_a_key_are_found_in_order() {
     let keys: [&[u8]; 7] = [b"b", b"a", b"", b"b", b"a", b"b", b"c"];
     let is_change = |position| ![4, 6].contains(&position);
-    let gpu = version_sorter(Engine::Auto).unwrap();
+    let gpu = version_sorter(Engine::Auto, &DeviceBudget::new(None)).unwrap();
     for gpu in [None, gpu.as_ref()] {
         let key = |position| keys[position as usize];
         let versions = KeyWrites::sort(7, is_change, key, gpu);

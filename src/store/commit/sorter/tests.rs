@@ -10,7 +10,7 @@ const LONG: usize = 20_000_000;
 fn whoever_was_faster_sorts_unless_a_gpu_is_asked_for_by_name() {
     let Some(_alone) = alone() else { return };
     for engine in [Engine::Auto, GPU] {
-        let sorter = Sorter::new(engine).unwrap();
+        let sorter = Sorter::new(engine, &DeviceBudget::new(None)).unwrap();
         let is_named = engine == GPU;
         let is_of_gpu = || sorter.turn(LONG).gpu.is_some();
         if !is_named {

@@ -1,6 +1,7 @@
 //! Columns that a GPU helps to read have what the CPU finds. Without a GPU, and without the emulated device for its
 //! driver (docs/testing.md), these tests pass by.
 
+mod budgets;
 mod collisions;
 mod sides;
 

@@ -85,7 +85,8 @@ impl DeviceTable {
 impl Changes<'_> {
     fn execute(&mut self) -> Result<()> {
         let (device_table, table, verb) = (self.device_table, self.table, self.verb);
-        let mut parts = parts(self.answers.len(), self.key_size() + self.value_size());
+        let sizes = (self.key_size(), self.value_size());
+        let mut parts = parts(device_table, self.answers.len(), sizes);
         let Some(range) = parts.next() else {
             return Ok(());
         };
@@ -221,6 +222,9 @@ impl Changes<'_> {
         }
         for mut part in self.in_flight.drain(..) {
             let given = part.unused().and_then(|records| {
+                self.device_table
+                    .exclusive(self.table, &mut self.writer, &mut part.batch_stream)
+                    .make_ring_room(records.len() as u64)?;
                 let stream = &part.batch_stream.stream;
                 self.writer.record_pool.give(stream, &records)
             });

@@ -39,6 +39,7 @@ impl DeviceTable {
         let fetched_size = if verb == Read::Get { value_size } else { 0 };
         let len = keys.len() / key_size;
         let mut answers = FixedBitSet::with_capacity(len);
+        let _permit = device_table.lookups.take();
         // What was found is not used again while this is held.
         let view = device_table.hold_view();
         let view_of_part = TableView {
@@ -69,7 +70,7 @@ impl DeviceTable {
             }
             Ok((batch_stream, batch, range))
         };
-        let mut parts = parts(len, key_size + fetched_size);
+        let mut parts = parts(device_table, len, (key_size, fetched_size));
         let copiers: &ThreadPool = &device_table.copiers;
         let first = parts.by_ref().take(PARTS_IN_FLIGHT);
         let mut in_flight: VecDeque<(BatchStream, ReadBatch, Range<usize>)> = first

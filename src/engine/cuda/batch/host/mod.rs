@@ -17,11 +17,13 @@ use crate::engine::Write;
 use crate::engine::cuda::CudaEngine;
 use crate::engine::cuda::kernels::Read;
 use crate::engine::cuda::service::Server;
+use crate::engine::cuda::table::DeviceTable;
+use crate::gpu::memory::Address;
 use crate::pm::Mapping;
 use crate::pool::run_off_pool;
 use crate::table::Table;
 use crate::table::record::ValuePart;
-use crate::width::to_usize;
+use crate::width::{to_usize, u32_of};
 use change::Transfer;
 
 /// Most positions of a part; a multiple of 64. The more there are, the closer together are the offsets
@@ -119,7 +121,8 @@ impl CudaEngine {
         is_short: bool,
         call: impl FnOnce(Server<'_>) -> Result<FixedBitSet> + Send,
     ) -> Result<FixedBitSet> {
-        match is_short {
+        // Within a budget lookups wait for each other, and must not be executed by one that waits.
+        match is_short && !self.service.budget().is_bounded() {
             true => self.service.serve(table, call),
             false => run_off_pool(|| self.service.serve(table, call)),
         }
@@ -133,9 +136,16 @@ impl CudaEngine {
     }
 }
 
-/// The parts of a batch of `len` positions of so many bytes, in whole words of answers.
-fn parts(len: usize, bytes: usize) -> impl Iterator<Item = Range<usize>> {
-    let part = (PART_BYTES_MAX / bytes).clamp(64, PART_OPS_MAX) & !63;
+/// The parts of a batch of `len` positions, with so many bytes of keys and of values each, in whole words of answers.
+fn parts(
+    device_table: &DeviceTable,
+    len: usize,
+    (key_size, value_size): (usize, usize),
+) -> impl Iterator<Item = Range<usize>> + use<> {
+    let part = (PART_BYTES_MAX / (key_size + value_size)).clamp(64, PART_OPS_MAX) & !63;
+    // In place of values there may be where they are.
+    let value_size = value_size.max(size_of::<Address>());
+    let part = device_table.part_ops(u32_of(part as u64), key_size, value_size) as usize;
     (0..len)
         .step_by(part)
         .map(move |first| first..len.min(first + part))
