@@ -71,8 +71,6 @@ pub(crate) use gphash_sync as sync;
 mod process;
 pub mod store;
 mod table;
-#[cfg(feature = "cuda")]
-mod write_trace;
 
 #[cfg(feature = "cuda")]
 pub use device::answer_words;
@@ -86,14 +84,14 @@ pub use gphash_kernels::gpu::budget::Quota;
 #[cfg(feature = "cuda")]
 #[doc(hidden)]
 pub use gphash_kernels::gpu::sort::{SortedVersions, VersionBatch, VersionSorter};
+#[cfg(feature = "cuda")]
+#[doc(hidden)]
+pub use gphash_kernels::gpu::write_trace::{Note, WriteTrace};
 pub use index::{
     Index, Iter, Progress, Recovery, Repair, Report, ReportState, Stats, compact, recover,
 };
 pub use layout::{Column, ColumnRole, DType, KeyKind, Metadata};
 pub use options::{AddressOrder, CachePolicy, Engine, Options};
-#[cfg(feature = "cuda")]
-#[doc(hidden)]
-pub use write_trace::{Note, WriteTrace};
 // Crates whose types are in the signatures of this one.
 pub use {bytemuck, fixedbitset};
 

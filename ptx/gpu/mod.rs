@@ -19,3 +19,4 @@ pub mod radix;
 pub mod readers;
 pub mod sort;
 pub mod stream;
+pub mod write_trace;

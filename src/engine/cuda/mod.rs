@@ -19,7 +19,6 @@ mod recovery_scan;
 mod service;
 mod stream;
 mod table;
-mod write_trace;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

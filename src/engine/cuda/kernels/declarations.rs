@@ -7,12 +7,12 @@ mod tests;
 
 use super::Read;
 use crate::engine::Write;
-use crate::engine::cuda::write_trace::LogView;
 use crate::gpu::abi::{
     AddressSortView, BatchView, CacheRefresh, GroupsView, RecordsView, RecoveryScanView, TableView,
 };
 use crate::gpu::kernel::Kernel;
 use crate::gpu::memory::Address;
+use crate::gpu::write_trace::LogView;
 
 /// What a verb that changes the table is told, and the address of its counters.
 pub type WriteArguments = (TableView, RecordsView, BatchView, Address);

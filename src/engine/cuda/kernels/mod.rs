@@ -10,7 +10,6 @@ use std::sync::Arc;
 use bytemuck::Zeroable;
 use parking_lot::Mutex;
 
-use super::write_trace::{LogView, TraceBuffer};
 use crate::Result;
 use crate::gpu::abi::{BatchView, DEEPEST};
 use crate::gpu::device::Device;
@@ -18,9 +17,9 @@ use crate::gpu::kernel::{Arguments, Kernel};
 use crate::gpu::launch::{BLOCKS, THREADS};
 use crate::gpu::launch::{Function, Launch};
 use crate::gpu::module::Module;
+use crate::gpu::write_trace::{LogView, TraceBuffer, WriteTrace};
 use crate::pm::Mapping;
 use crate::width::u32_of;
-use crate::write_trace::WriteTrace;
 use declarations::SET_WRITE_TRACE;
 
 /// Lanes of a warp.
@@ -89,7 +88,7 @@ impl Kernels {
         let ptx = watch.map_or(gphash_kernels::INDEX, |watch| watch.kernels());
         let module = Module::load(ptx)?;
         let log = watch
-            .map(|watch| TraceBuffer::new(watch, medium))
+            .map(|watch| TraceBuffer::new(watch, medium.base() as u64, medium.reserved()))
             .transpose()?;
         Ok(Self {
             module,
@@ -161,7 +160,7 @@ impl Kernels {
             self.put(&mut stream, &kernel, blocks, &arguments)?;
             self.put(&mut stream, &SET_WRITE_TRACE, 1, &(none,))?;
         }
-        log.end(stream, kernel.name)
+        Ok(log.end(stream, kernel.name)?)
     }
 
     /// Puts a kernel on a stream, whatever it writes.
