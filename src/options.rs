@@ -338,7 +338,7 @@ impl Options {
     }
 
     /// Bytes of the GPU's memory that the index may take, at least
-    /// [`MIN_DEVICE_MEMORY_BUDGET`](Self::MIN_DEVICE_MEMORY_BUDGET); for who trains or serves a model there, too.
+    /// [`MIN_DEVICE_MEMORY_BUDGET`](Self::MIN_DEVICE_MEMORY_BUDGET).
     ///
     /// It counts what the index allocates: the copies of the levels, the bucket cache, the buffers of batches, free records
     /// at hand, and the map of changed pages; as [`Stats::device_memory_bytes`](crate::Stats::device_memory_bytes) does. It

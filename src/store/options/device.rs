@@ -4,8 +4,7 @@ use super::StoreOptions;
 use crate::{Engine, Options};
 
 impl StoreOptions {
-    /// Fewest bytes of a [`device_memory_budget`](Self::device_memory_budget): 64 MiB. With that much the GPU still sorts
-    /// some of the groups, and does some parts of compactions.
+    /// Fewest bytes of a [`device_memory_budget`](Self::device_memory_budget): 64 MiB.
     pub const MIN_DEVICE_MEMORY_BUDGET: u64 = Options::MIN_DEVICE_MEMORY_BUDGET;
 
     /// Who sorts the versions that a batch makes of its keys and finds those that its gets see. A GPU does
@@ -22,13 +21,11 @@ impl StoreOptions {
     }
 
     /// Bytes of the GPU's memory that the store may take, all partitions together, at least
-    /// [`MIN_DEVICE_MEMORY_BUDGET`](Self::MIN_DEVICE_MEMORY_BUDGET); for who trains or serves a model there, too.
+    /// [`MIN_DEVICE_MEMORY_BUDGET`](Self::MIN_DEVICE_MEMORY_BUDGET).
     ///
-    /// It counts what the store allocates: copies of tables and of records, questions, answers and values of columns, what sorts
-    /// groups, and the lanes of compactions; as
-    /// [`StoreStats::device_memory_bytes`](super::StoreStats::device_memory_bytes) does. It does not count what the driver has
-    /// besides: its context, the loaded kernels, and what it rounds up. Pinned memory of the
-    /// host is none of the GPU's.
+    /// It counts copies of tables and of records, questions, answers and values of columns, what sorts groups, and the lanes
+    /// of compactions; as [`StoreStats::device_memory_bytes`](super::StoreStats::device_memory_bytes) does. What it does not
+    /// count is as [in an index](Options::device_memory_budget).
     ///
     /// Half of it, at most 1 GiB, is for buffers, the rest for copies. Where that does not suffice,
     /// - records are not copied, or no longer once levels need their room: the GPU then says where records are, and the CPU
@@ -37,7 +34,7 @@ impl StoreOptions {
     /// - columns, groups and parts of compactions that find no room for their buffers are the CPU's, as are values; lanes of
     ///   compactions are fewer and shorter.
     ///
-    /// So results are the same, and no call fails for it. Each opening may give another budget. It means nothing to
+    /// Results are the same, and no call fails for it. Each opening may give another. It means nothing to
     /// [`Engine::Cpu`]. Without one, records are copied as long as half of the device's memory stays free.
     ///
     /// Default: none.
