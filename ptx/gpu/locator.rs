@@ -235,12 +235,20 @@ impl Locator {
         1 << (self.budget.buffers.bytes_max() / STAGED_FRACTION).ilog2()
     }
 
-    /// Whether the budget has room for the `live` levels of a partition's table, once those but the `kept` ones are freed.
+    /// Bytes of the copies of records.
+    pub fn record_bytes(&self) -> u64 {
+        let pieces = self.parts.tables.iter().flat_map(|copies| &copies.pieces);
+        pieces.map(|piece| piece.len() as u64).sum()
+    }
+
+    /// Whether the budget has room for the `live` levels of a partition's table, once those but the `kept` ones and so many
+    /// bytes `more` are freed.
     pub fn has_levels_room(
         &self,
         partition: u8,
         live: &RangeInclusive<u32>,
         kept: &RangeInclusive<u32>,
+        more: u64,
     ) -> bool {
         let bucket_size = u64::from(self.shape.bucket_size);
         let new = live.clone().filter(|level| !kept.contains(level));
@@ -249,7 +257,8 @@ impl Locator {
         let there = (copies.bottom..).zip(&copies.levels);
         let freed = there.filter(|(level, _)| !kept.contains(level));
         let freed: u64 = freed.map(|(_, memory)| memory.len() as u64).sum();
-        new <= self.budget.copies.left().saturating_add(freed)
+        let left = self.budget.copies.left().saturating_add(freed);
+        new <= left.saturating_add(more)
     }
 
     /// Frees the copies of a partition's records, and those of its levels, too, unless these are `kept`.

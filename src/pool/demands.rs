@@ -112,6 +112,17 @@ impl Demands {
         (left + own - others).max(self.share)
     }
 
+    /// Wakes those who owe others of what they take.
+    pub fn call_owing(&self) {
+        let owing = |demand: &&CachePadded<Demand>| demand.owed.load(Ordering::Relaxed) > 0;
+        let keepers = self
+            .all
+            .iter()
+            .filter(owing)
+            .flat_map(|one| one.keeper.get());
+        keepers.for_each(Worker::call_if_possible);
+    }
+
     /// Whether partition `number` should wait until others have given back what it may take. It may fill a part of its share
     /// before that. Who owes no more than such a part has only been late.
     pub fn lacks_what_others_owe(&self, number: usize) -> bool {

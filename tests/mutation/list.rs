@@ -2437,7 +2437,7 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "what a partition takes is not known at an opening",
         file: "src/store/lifecycle/background.rs",
-        find: "            budget.note_taken(&partition.state.tiers);\n",
+        find: "            budget.wake_if_exceeded(&partition.state.tiers);\n",
         replacement: "",
         suite: Suite::Store("partition_takes_more_than_its_share"),
     },

@@ -217,9 +217,12 @@ impl Locator {
         }
         let live = levels.bottom..=levels.top;
         let kept = levels.kept_of(had);
-        while !self.device.has_levels_room(number, &live, &kept) {
+        // Records that would not make enough room stay.
+        let mut more = self.device.record_bytes();
+        while !self.device.has_levels_room(number, &live, &kept, 0) {
+            let has_room = self.device.has_levels_room(number, &live, &kept, more);
             let with_records = before.iter_mut().find(|(_, known)| known.has_records);
-            let Some((&other, known)) = with_records else {
+            let Some((&other, known)) = with_records.filter(|_| has_room) else {
                 self.device.give_up(number, false)?;
                 before.remove(&number);
                 return Ok(false);
@@ -230,6 +233,7 @@ impl Locator {
             );
             known.has_records = false;
             self.device.give_up(other, true)?;
+            more = self.device.record_bytes();
         }
         self.device
             .make_room(number, &live, &kept, table.hash_seed)?;

@@ -95,3 +95,21 @@ fn who_grows_waits_for_what_others_owe() {
     demands.note(0, 3 * SHARE_BYTES, SHARE_BYTES / 8);
     assert!((0..4).all(|nth| !demands.lacks_what_others_owe(nth)));
 }
+
+#[test]
+fn who_owes_is_woken() {
+    let demands = noted(&[12, 1]);
+    let (told, woken) = mpsc::channel();
+    let keeper = Worker::new("keeper");
+    keeper.set_work(move || {
+        told.send(()).unwrap();
+        None
+    });
+    demands.attend(0, keeper.clone());
+    demands.call_owing();
+    assert!(woken.recv_timeout(Duration::from_millis(100)).is_err());
+    demands.note(0, 3 * SHARE_BYTES, SHARE_BYTES);
+    demands.call_owing();
+    woken.recv_timeout(Duration::from_secs(600)).unwrap();
+    keeper.stop();
+}

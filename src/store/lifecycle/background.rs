@@ -80,11 +80,11 @@ impl Background {
             rest.or(release)
         });
         if let Some(budget) = &partition.state.budget {
-            // Else others would count on room that is taken.
-            budget.note_taken(&partition.state.tiers);
             budget
                 .worker()
                 .set_work(keep_table(Arc::downgrade(partition)));
+            // Else others would count on room that is taken, or wait for what nobody gives back.
+            budget.wake_if_exceeded(&partition.state.tiers);
         }
         self.wake(&partition.state);
     }

@@ -29,7 +29,7 @@ use crate::store::inner::StoreInner;
 use crate::store::options::StoreOptions;
 use crate::store::shared::Shared;
 use crate::store::wal::inspect::{Extent, inspect};
-use crate::table::recovery::scan::LOST_KEYS_MAX;
+use crate::table::recovery::scan::{DAMAGES_MAX, LOST_KEYS_MAX};
 use crate::{Engine, Error, Progress, Recovery, Repair, Report, ReportState, Result};
 
 /// Checks every file of the store in the directory `path`, and as far as `repair` allows repairs it and closes
@@ -300,8 +300,11 @@ fn add_index(mut all: Report, other: &Report) -> Report {
     recovery.resize_resumed |= other.resize_resumed;
     recovery.clean &= other.clean;
     recovery.damage.extend(other.damage.iter().cloned());
+    recovery.damage.truncate(DAMAGES_MAX);
     recovery.items_lost += other.items_lost;
     recovery.keys_lost.extend(other.keys_lost.iter().cloned());
+    recovery.keys_lost.sort_unstable();
+    recovery.keys_lost.truncate(LOST_KEYS_MAX);
     all
 }
 

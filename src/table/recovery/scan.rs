@@ -21,7 +21,7 @@ use crate::width::to_usize;
 pub(in crate::table) const TASK_BUCKETS: u64 = 4096;
 
 /// Most damages that are listed; the first of them tells the story.
-pub(in crate::table) const DAMAGES_MAX: usize = 100;
+pub(crate) const DAMAGES_MAX: usize = 100;
 
 /// What has to be repaired in one slot.
 #[derive(Debug, Clone, Copy)]

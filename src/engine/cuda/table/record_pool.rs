@@ -253,6 +253,11 @@ impl RecordPool {
             || self.retired() > 0 && used > self.entries_max / 2
     }
 
+    /// Whether retired records leave no room for those that the arena has free: without them it would grow.
+    pub fn is_half_full(&self) -> bool {
+        self.retired() > 0 && self.used() >= self.entries_max / 2
+    }
+
     /// Gives all records of the ring back to the arena. No launch is under way that takes or retires some, and no lookup
     /// that may read retired ones.
     ///

@@ -31,7 +31,9 @@ impl Exclusive<'_> {
         if self.has_pool() {
             self.recycle()?;
         }
-        self.uncrowd(0)?;
+        if self.writer.record_pool.is_half_full() {
+            self.spill()?;
+        }
         let pool = &mut self.writer.record_pool;
         pool.prepare(self.table, &self.batch_stream.stream, records)
     }
@@ -41,20 +43,19 @@ impl Exclusive<'_> {
     /// # Errors
     /// [`Error::Gpu`](crate::Error::Gpu).
     pub fn make_ring_room(&mut self, more: u64) -> Result<()> {
-        self.uncrowd(more)?;
+        if self.writer.record_pool.is_crowded(more) {
+            self.spill()?;
+        }
         let pool = &mut self.writer.record_pool;
         pool.make_room(&self.batch_stream.stream, more)
     }
 
-    /// Gives records back to the arena if the budget leaves too little room for others in the ring.
-    fn uncrowd(&mut self, more: u64) -> Result<()> {
-        if self.writer.record_pool.is_crowded(more) {
-            // Lookups under way may still copy from retired records.
-            drop(self.device_table.view_alone());
-            let pool = &mut self.writer.record_pool;
-            pool.spill(self.table, &self.batch_stream.stream)?;
-        }
-        Ok(())
+    /// Gives records back to the arena: the budget leaves too little room for others in the ring.
+    fn spill(&mut self) -> Result<()> {
+        // Lookups under way may still copy from retired records.
+        drop(self.device_table.view_alone());
+        let pool = &mut self.writer.record_pool;
+        pool.spill(self.table, &self.batch_stream.stream)
     }
 
     /// Makes `records` available to the next launch.
