@@ -112,19 +112,8 @@ impl Demands {
         (left + own - others).max(self.share)
     }
 
-    /// Wakes those who owe others of what they take.
-    pub fn call_owing(&self) {
-        let owing = |demand: &&CachePadded<Demand>| demand.owed.load(Ordering::Relaxed) > 0;
-        let keepers = self
-            .all
-            .iter()
-            .filter(owing)
-            .flat_map(|one| one.keeper.get());
-        keepers.for_each(Worker::call_if_possible);
-    }
-
     /// Whether partition `number` should wait until others have given back what it may take. It may fill a part of its share
-    /// before that. Who owes no more than such a part has only been late.
+    /// before that. Who owes no more than such a part has only been late. The others are woken then.
     pub fn lacks_what_others_owe(&self, number: usize) -> bool {
         if self.all[number].bytes() <= self.kept() {
             return false;
@@ -134,8 +123,14 @@ impl Demands {
             .iter()
             .enumerate()
             .filter(|(nth, _)| *nth != number);
-        let owed = others.map(|(_, other)| other.owed.load(Ordering::Relaxed));
-        let owed: u64 = owed.filter(|owed| *owed > self.kept()).sum();
-        owed > self.share * self.all.len() as u64 / OWED_SHARE
+        let owed = others.map(|(_, other)| (other, other.owed.load(Ordering::Relaxed)));
+        let owing: Vec<_> = owed.filter(|(_, owed)| *owed > self.kept()).collect();
+        let owed: u64 = owing.iter().map(|(_, owed)| owed).sum();
+        let lacks = owed > self.share * self.all.len() as u64 / OWED_SHARE;
+        if lacks {
+            let keepers = owing.iter().flat_map(|(other, _)| other.keeper.get());
+            keepers.for_each(Worker::call_if_possible);
+        }
+        lacks
     }
 }

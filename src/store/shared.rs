@@ -19,7 +19,6 @@ use crate::pool::threads::Threads;
 use crate::process;
 use crate::store::Partition;
 use crate::store::commit::sorter::Sorter;
-use crate::store::mvcc::clock::CommitClock;
 use crate::store::options::{StoreOptions, WhenFull};
 use crate::store::ordered::view::SharedView;
 use crate::store::partitions::Partitions;
@@ -27,6 +26,7 @@ use crate::store::partitions::Partitions;
 use crate::store::partitions::gpu_reads::GpuReads;
 use crate::store::wal::Log;
 use crate::store::wal::record::Entry;
+use crate::sync::commit_clock::CommitClock;
 use crate::width::u32_of;
 
 /// Most keys whose lines are asked for before a group is in the log.

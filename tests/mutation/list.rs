@@ -1338,7 +1338,7 @@ pub const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         name: "a moment does not wait for a commit that is being published",
-        file: "src/store/mvcc/clock.rs",
+        file: "src/sync/commit_clock.rs",
         find: "            while (1..=newest).contains",
         replacement: "            while (1..0).contains",
         suite: Suite::Loom("loom_moment"),

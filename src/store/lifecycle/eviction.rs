@@ -114,7 +114,6 @@ impl Partition {
                 }
                 return;
             }
-            budget.call_owing();
             let begun = begun.get_or_init(Instant::now);
             let mut left = budget.left.lock();
             while is_full() && begun.elapsed() < STALL_TIME_MAX {

@@ -1,6 +1,5 @@
 //! Reads of one moment: what the table does not have yet, what it has no more, and what a transaction has read.
 
-pub mod clock;
 pub mod group_writes;
 pub mod old_versions;
 pub mod published;

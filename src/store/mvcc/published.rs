@@ -16,10 +16,10 @@ use std::sync::Arc;
 
 use crossbeam_utils::CachePadded;
 
-use super::clock::CommitClock;
 use super::group_writes::{GroupWrites, Unfinished, Writes};
 use super::old_versions::Value;
 use crate::store::wal::record::Entry;
+use crate::sync::commit_clock::CommitClock;
 use crate::sync::{AtomicPtr, AtomicU64, Ordering, RwLock, fence, pause, thread_number};
 
 /// The state says that a group is on its way into the table.

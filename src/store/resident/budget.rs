@@ -95,11 +95,6 @@ impl Budget {
         &self.worker
     }
 
-    /// Wakes the threads of partitions for which this one may wait.
-    pub fn call_owing(&self) {
-        self.demands.call_owing();
-    }
-
     /// Wakes changes that wait for room.
     pub fn tell_left(&self) {
         // Whoever has found none, and does not sleep yet, holds it.

@@ -6,7 +6,7 @@
 
 use crossbeam_utils::CachePadded;
 
-use crate::sync::{AtomicU64, Ordering, pause};
+use crate::{AtomicU64, Ordering, pause};
 
 /// What a partition says while it publishes nothing.
 const IDLE: u64 = 0;
