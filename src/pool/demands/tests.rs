@@ -63,10 +63,8 @@ fn grants_fall_as_others_grow() {
     }
 }
 
-/// Small changes are not told, and who grows wakes those who take more than their share.
-#[test]
-fn who_grows_wakes_those_who_take_more_than_their_share() {
-    let demands = noted(&[8, 0]);
+/// The thread that keeps the first partition, and word of when it is woken.
+fn first_keeper(demands: &Demands) -> (Worker, mpsc::Receiver<()>) {
     let (told, woken) = mpsc::channel();
     let keeper = Worker::new("keeper");
     keeper.set_work(move || {
@@ -74,6 +72,14 @@ fn who_grows_wakes_those_who_take_more_than_their_share() {
         None
     });
     demands.attend(0, keeper.clone());
+    (keeper, woken)
+}
+
+/// Small changes are not told, and who grows wakes those who take more than their share.
+#[test]
+fn who_grows_wakes_those_who_take_more_than_their_share() {
+    let demands = noted(&[8, 0]);
+    let (keeper, woken) = first_keeper(&demands);
     demands.note(1, SHARE_BYTES / NOTED_SHARE, 0);
     demands.note(0, 3 * SHARE_BYTES, 0);
     assert!(woken.recv_timeout(Duration::from_millis(100)).is_err());
@@ -99,13 +105,7 @@ fn who_grows_waits_for_what_others_owe() {
 #[test]
 fn who_owes_is_woken() {
     let demands = noted(&[12, 2]);
-    let (told, woken) = mpsc::channel();
-    let keeper = Worker::new("keeper");
-    keeper.set_work(move || {
-        told.send(()).unwrap();
-        None
-    });
-    demands.attend(0, keeper.clone());
+    let (keeper, woken) = first_keeper(&demands);
     assert!(!demands.lacks_what_others_owe(1));
     assert!(woken.recv_timeout(Duration::from_millis(100)).is_err());
     demands.note(0, 3 * SHARE_BYTES, SHARE_BYTES);
