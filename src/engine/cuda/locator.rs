@@ -218,9 +218,9 @@ impl Locator {
         let live = levels.bottom..=levels.top;
         let kept = levels.kept_of(had);
         // Records that would not make enough room stay.
-        let mut more = self.device.record_bytes();
+        let records = self.device.record_bytes();
+        let has_room = self.device.has_levels_room(number, &live, &kept, records);
         while !self.device.has_levels_room(number, &live, &kept, 0) {
-            let has_room = self.device.has_levels_room(number, &live, &kept, more);
             let with_records = before.iter_mut().find(|(_, known)| known.has_records);
             let Some((&other, known)) = with_records.filter(|_| has_room) else {
                 self.device.give_up(number, false)?;
@@ -233,7 +233,6 @@ impl Locator {
             );
             known.has_records = false;
             self.device.give_up(other, true)?;
-            more = self.device.record_bytes();
         }
         self.device
             .make_room(number, &live, &kept, table.hash_seed)?;

@@ -275,8 +275,16 @@ fn joined(reports: Vec<StoreReport>, parts: &[StorePart]) -> StoreReport {
         all
     });
     let mut all = joined.expect("a store has a partition");
-    for keys in [&mut all.keys_lost, &mut all.keys_reverted] {
-        keys.sort();
+    let of_index = all.index.as_mut().map(|index| &mut index.recovery);
+    let of_index = of_index.map(|recovery| {
+        recovery.damage.truncate(DAMAGES_MAX);
+        &mut recovery.keys_lost
+    });
+    for keys in [&mut all.keys_lost, &mut all.keys_reverted]
+        .into_iter()
+        .chain(of_index)
+    {
+        keys.sort_unstable();
         keys.truncate(LOST_KEYS_MAX);
     }
     all.judge();
@@ -300,11 +308,8 @@ fn add_index(mut all: Report, other: &Report) -> Report {
     recovery.resize_resumed |= other.resize_resumed;
     recovery.clean &= other.clean;
     recovery.damage.extend(other.damage.iter().cloned());
-    recovery.damage.truncate(DAMAGES_MAX);
     recovery.items_lost += other.items_lost;
     recovery.keys_lost.extend(other.keys_lost.iter().cloned());
-    recovery.keys_lost.sort_unstable();
-    recovery.keys_lost.truncate(LOST_KEYS_MAX);
     all
 }
 

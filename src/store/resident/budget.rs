@@ -103,27 +103,28 @@ impl Budget {
     }
 
     /// Notes what the table takes, and what of that it has to give back. What its file keeps of records that have left is
-    /// nobody else's yet.
-    pub fn note_taken(&self, tiers: &TieredItems) {
+    /// nobody else's yet. Gives what it [holds](held).
+    pub fn note_taken(&self, tiers: &TieredItems) -> u64 {
         // What one has seen must not be noted after what another has seen since.
         let _one = self.noting.lock();
         let records = tiers.table.record_bytes();
         let limit = self.limit(tiers);
-        let free = self.free_room(tiers, limit);
+        let held = held(tiers);
+        let free = self.free_room(held, limit);
         let owed = match self.fails.load(Ordering::Relaxed) {
             true => 0,
             false if free > self.free_room_max() => free,
             false => records.saturating_sub(limit + limit / CHANGES_SHARE),
         };
-        let held = tiers.table.resident_beyond(tiers.table.level_bytes());
         let taken = self.beside_records(tiers) + records.max(held);
         self.demands.note(self.number, taken, owed);
+        held
     }
 
     /// Wakes the thread if records or free room of the table are too large.
     pub fn wake_if_exceeded(&self, tiers: &TieredItems) {
-        self.note_taken(tiers);
-        if self.is_exceeded(tiers) {
+        let held = self.note_taken(tiers);
+        if self.exceeds(tiers, held) {
             self.worker.call_if_possible();
         }
     }
@@ -169,39 +170,42 @@ impl Budget {
 
     /// Whether items should leave the table, or free room its file.
     pub fn is_exceeded(&self, tiers: &TieredItems) -> bool {
+        self.exceeds(tiers, held(tiers))
+    }
+
+    fn exceeds(&self, tiers: &TieredItems, held: u64) -> bool {
         let limit = self.limit(tiers);
         tiers.table.record_bytes() > self.begins_at(limit)
-            || self.free_room(tiers, limit) > self.free_room_max()
+            || self.free_room(held, limit) > self.free_room_max()
     }
 
     /// Whether changes should wait until there is less of either.
     pub fn is_full(&self, tiers: &TieredItems) -> bool {
         let limit = self.limit(tiers);
         tiers.table.record_bytes() > limit + limit / CHANGES_SHARE
-            || self.free_room(tiers, limit) > 2 * self.free_room_max()
+            || self.free_room(held(tiers), limit) > 2 * self.free_room_max()
             || self.demands.lacks_what_others_owe(self.number)
     }
 
     /// Whether free room should be given back.
     pub fn has_free_room(&self, tiers: &TieredItems) -> bool {
-        self.free_room(tiers, self.limit(tiers)) > self.free_room_max()
+        self.free_room(held(tiers), self.limit(tiers)) > self.free_room_max()
     }
 
     fn free_room_max(&self) -> u64 {
         (self.demands.share() / FREE_ROOM_SHARE).max(FREE_ROOM_MIN)
     }
 
-    /// Bytes of the table's file beyond its levels and what records may take, but for what it keeps.
-    fn free_room(&self, tiers: &TieredItems, limit: u64) -> u64 {
-        let used = tiers.table.level_bytes() + limit + limit / CHANGES_SHARE;
+    /// What of the bytes that a table holds is beyond what records may take, but for what it keeps.
+    fn free_room(&self, held: u64, limit: u64) -> u64 {
         let kept = self.kept_room.load(Ordering::Relaxed);
-        tiers.table.resident_beyond(used + kept)
+        held.saturating_sub(limit + limit / CHANGES_SHARE + kept)
     }
 
     /// Notes that all free room was given back that can be now.
     pub fn keep_free_room(&self, tiers: &TieredItems) {
         self.kept_room.store(0, Ordering::Relaxed);
-        let left = self.free_room(tiers, self.limit(tiers));
+        let left = self.free_room(held(tiers), self.limit(tiers));
         self.kept_room.store(left, Ordering::Relaxed);
     }
 
@@ -216,4 +220,9 @@ impl Budget {
         let promoted = self.items_promoted.load(Ordering::Relaxed);
         (self.items_evicted.load(Ordering::Relaxed), promoted)
     }
+}
+
+/// Bytes of a table's file beyond its levels.
+fn held(tiers: &TieredItems) -> u64 {
+    tiers.table.resident_beyond(tiers.table.level_bytes())
 }

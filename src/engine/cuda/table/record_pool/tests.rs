@@ -1,8 +1,18 @@
+use std::path::Path;
+
 use super::*;
 use crate::engine::device_tests::alone;
 use crate::gpu::device::Device;
 use crate::layout::{DATA_START, Shape};
 use crate::pm::MapOptions;
+
+/// A table in a directory, whose records are all fresh.
+fn table(dir: &Path) -> Table<Mapping> {
+    let path = dir.join("table");
+    let mapping = Mapping::create(&path, DATA_START, &MapOptions::default()).unwrap();
+    let shape = Shape::new(8, 8, 4, 2, 2).unwrap();
+    Table::create(mapping, shape, 1000, &path).unwrap()
+}
 
 /// An iterator of the host copies a value while it is pinned.
 #[test]
@@ -11,17 +21,14 @@ fn records_that_readers_may_hold_are_given_to_nobody() {
     let device = Device::open(0).unwrap();
     let _entered = device.enter().unwrap();
     let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("table");
-    let mapping = Mapping::create(&path, DATA_START, &MapOptions::default()).unwrap();
-    let shape = Shape::new(8, 8, 4, 2, 2).unwrap();
-    let table = Table::create(mapping, shape, 1000, &path).unwrap();
+    let table = table(dir.path());
     let stream = Stream::new().unwrap();
-    let mut pool = RecordPool::new(shape.record_stride, &IndexBudget::new(None)).unwrap();
+    let mut pool = RecordPool::new(table.shape.record_stride, &IndexBudget::new(None)).unwrap();
     let all = table.arena.total(0);
     pool.prepare(&table, &stream, all).unwrap();
     // A launch has taken two records, and retired one of them.
     let taken = pool.view.bump_offset[0];
-    let retired = taken + shape.record_stride;
+    let retired = taken + table.shape.record_stride;
     let (view, at) = (pool.view, pool.view.retired_tail);
     pool.write(&view, &stream, at, &[retired]).unwrap();
     let counters = Counters {
@@ -62,23 +69,20 @@ fn ring_within_a_budget_leaves_records_to_the_arena() {
     let device = Device::open(0).unwrap();
     let _entered = device.enter().unwrap();
     let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("table");
-    let mapping = Mapping::create(&path, DATA_START, &MapOptions::default()).unwrap();
-    let shape = Shape::new(8, 8, 4, 2, 2).unwrap();
-    let table = Table::create(mapping, shape, 1000, &path).unwrap();
+    let table = table(dir.path());
     let stream = Stream::new().unwrap();
     let budget = IndexBudget {
         ring_records_max: 512,
         ..IndexBudget::new(None)
     };
-    let mut pool = RecordPool::new(shape.record_stride, &budget).unwrap();
+    let mut pool = RecordPool::new(table.shape.record_stride, &budget).unwrap();
     let all = table.arena.total(0);
     pool.prepare(&table, &stream, all).unwrap();
     assert_eq!((pool.available(), pool.used()), (all, 0));
     // A launch has taken 400 records, and retired 300 of them.
     let first = pool.view.bump_offset[0];
     let retired: Vec<u64> = (0..300)
-        .map(|nth| first + nth * shape.record_stride)
+        .map(|nth| first + nth * table.shape.record_stride)
         .collect();
     let (view, at) = (pool.view, pool.view.retired_tail);
     pool.write(&view, &stream, at, &retired).unwrap();
