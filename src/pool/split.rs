@@ -1,7 +1,6 @@
 //! Which partition has which requests of a batch. A caller finds that out before he waits, and puts the answers in
 //! order afterwards, so that whoever leads does nothing for each request.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use super::parallel;
@@ -23,18 +22,11 @@ pub struct Split {
     chunks: Vec<Chunk>,
 }
 
-/// Who has a request of a batch.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Routed {
-    /// The rank of the partition.
-    pub rank: u8,
-    /// Which one it is of those that the partition has.
-    pub nth: u32,
-}
-
 /// Consecutive requests of a batch.
 #[derive(Debug)]
 struct Chunk {
+    /// The rank of the partition that has each.
+    ranks: Vec<u8>,
     /// Their positions among these, one partition after the other.
     positions: Vec<u16>,
     /// Where those of each partition end, by ranks.
@@ -44,24 +36,25 @@ struct Chunk {
 }
 
 impl Chunk {
-    /// Requests of partitions of these ranks, all of which are below `ranks`.
-    fn new(of_requests: &[u8], ranks: usize) -> Self {
-        let mut ends = vec![0u16; ranks];
-        for &rank in of_requests {
+    /// Requests of partitions of these ranks, of which there are so many.
+    fn new(ranks: Vec<u8>, count: usize) -> Self {
+        let mut ends = vec![0u16; count];
+        for &rank in &ranks {
             ends[usize::from(rank)] += 1;
         }
         let mut end = 0;
         for count in &mut ends {
             end += std::mem::replace(count, end);
         }
-        let mut positions = vec![0; of_requests.len()];
+        let mut positions = vec![0; ranks.len()];
         // What was the begin of each becomes its end.
-        for (nth, &rank) in (0..).zip(of_requests) {
+        for (nth, &rank) in (0..).zip(&ranks) {
             let next = &mut ends[usize::from(rank)];
             positions[usize::from(*next)] = nth;
             *next += 1;
         }
         Self {
+            ranks,
             positions,
             ends,
             before: Vec::new(),
@@ -88,7 +81,7 @@ impl Split {
             }
             (numbers, is_there)
         };
-        let mut chunks = parallel::map_if_shared((0..len).step_by(CHUNK_REQUESTS), numbers);
+        let chunks = parallel::map_if_shared((0..len).step_by(CHUNK_REQUESTS), numbers);
         let mut rank_of = [0; NUMBERS];
         let mut counts = Vec::new();
         for (number, rank_of) in rank_of.iter_mut().enumerate() {
@@ -97,13 +90,13 @@ impl Split {
                 counts.push((number, 0));
             }
         }
-        let chunk = |(numbers, _): &mut (Vec<u8>, _)| {
-            for number in &mut *numbers {
+        let chunk = |(mut numbers, _): (Vec<u8>, _)| {
+            for number in &mut numbers {
                 *number = rank_of[usize::from(*number)];
             }
             Chunk::new(numbers, counts.len())
         };
-        let mut chunks = parallel::map_if_shared(&mut chunks, chunk);
+        let mut chunks = parallel::map_if_shared(chunks, chunk);
         for chunk in &mut chunks {
             chunk.before = counts.iter().map(|(_, count)| *count).collect();
             for (rank, (_, count)) in counts.iter_mut().enumerate() {
@@ -139,23 +132,20 @@ impl Split {
         })
     }
 
-    /// Who has the requests at some positions, in their order.
-    pub fn routed(&self, positions: Range<usize>) -> Vec<Routed> {
-        let mut all = vec![Routed::default(); positions.len()];
-        let chunks = positions.start / CHUNK_REQUESTS..positions.end.div_ceil(CHUNK_REQUESTS);
-        for number in chunks {
-            let (first, chunk) = (number * CHUNK_REQUESTS, &self.chunks[number]);
-            for (rank, &before) in (0..=u8::MAX).zip(&chunk.before) {
-                let of_partition = chunk.of(rank.into()).iter();
-                for (nth, &of_chunk) in (position(before)..).zip(of_partition) {
-                    let at = first + usize::from(of_chunk);
-                    if positions.contains(&at) {
-                        all[at - positions.start] = Routed { rank, nth };
-                    }
-                }
-            }
-        }
-        all
+    /// The rank of the partition that has the request at a position.
+    #[inline]
+    pub fn rank(&self, position: usize) -> usize {
+        let chunk = &self.chunks[position / CHUNK_REQUESTS];
+        chunk.ranks[position % CHUNK_REQUESTS].into()
+    }
+
+    /// Which one the request at a position is of those that its partition has.
+    pub fn nth(&self, position: usize) -> usize {
+        let chunk = &self.chunks[position / CHUNK_REQUESTS];
+        let of_chunk = position % CHUNK_REQUESTS;
+        let rank = usize::from(chunk.ranks[of_chunk]);
+        let before = |&other: &u16| usize::from(other) < of_chunk;
+        chunk.before[rank] + chunk.of(rank).partition_point(before)
     }
 
     /// The position of request `nth` of those that the partition of a rank has.

@@ -33,14 +33,11 @@ fn each_request_goes_to_one_partition_and_its_answer_back() {
                 }
             }
             let mut seen = vec![0; split.counts().len()];
-            for first in (0..len).step_by(900) {
-                let routed = split.routed(first..len.min(first + 900));
-                for (at, Routed { rank, nth }) in (first..).zip(routed) {
-                    let (rank, nth) = (usize::from(rank), nth as usize);
-                    assert_eq!(split.counts()[rank].0, number_of(at));
-                    assert_eq!((nth, split.position(rank, nth)), (seen[rank], at));
-                    seen[rank] += 1;
-                }
+            for at in 0..len {
+                let (rank, nth) = (split.rank(at), split.nth(at));
+                assert_eq!(split.counts()[rank].0, number_of(at));
+                assert_eq!((nth, split.position(rank, nth)), (seen[rank], at));
+                seen[rank] += 1;
             }
             let counts = split.counts().iter().map(|(_, count)| *count);
             assert!(seen.into_iter().eq(counts));

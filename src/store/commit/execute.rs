@@ -421,7 +421,7 @@ impl<'r, K: Fn(u32) -> &'r [u8] + Sync> Execution<'r, K> {
             let (RequestRef::Get { key } | RequestRef::Swap { key, .. }) = request else {
                 continue;
             };
-            match self.value_before(key, position(first + nth)) {
+            match self.value_before(key, || position(first + nth)) {
                 Some(value) => *response = Response::Value(value.map(<[u8]>::to_vec)),
                 None if is_early(nth) => {}
                 None => {
@@ -450,8 +450,9 @@ impl<'r, K: Fn(u32) -> &'r [u8] + Sync> Execution<'r, K> {
         assemble((len, PART_VALUES), is_shared(len), builder, &read).map(Into::into)
     }
 
-    /// What a request before the one at `position` has left of its key; `None` if none has changed it.
-    pub fn value_before(&self, key: &[u8], position: u32) -> Option<Value<'_>> {
+    /// What a request before the one at `position`, which may not be asked for, has left of its key; `None` if none has changed
+    /// it.
+    pub fn value_before(&self, key: &[u8], position: impl FnOnce() -> u32) -> Option<Value<'_>> {
         let newest = self.newest(self.versions.before(key, position));
         newest.map(|(_, value)| value)
     }
@@ -485,7 +486,7 @@ impl<'r, K: Fn(u32) -> &'r [u8] + Sync> Execution<'r, K> {
         let ask = |at: usize| prefetch::lines(self.requests.key(at));
         for at in prefetch::in_turn(gets, KEY_DISTANCE_REQUESTS, ask) {
             let (nth, key) = (at - first, self.requests.key(at));
-            match self.value_before(key, position(at)) {
+            match self.value_before(key, || position(at)) {
                 Some(Some(value)) => part.set(nth, value),
                 Some(None) => {}
                 None => {

@@ -129,13 +129,17 @@ impl<'k, K: Fn(u32) -> &'k [u8] + Sync> KeyWrites<'k, K> {
     }
 
     /// The versions older than the request at `position` of its key, newest first.
-    pub fn before(&self, key: &[u8], position: u32) -> impl Iterator<Item = &KeyWrite> {
+    pub fn before(
+        &self,
+        key: &[u8],
+        position: impl FnOnce() -> u32,
+    ) -> impl Iterator<Item = &KeyWrite> {
         self.ending_at(key, self.upto(key, position))
     }
 
     /// All versions of a key, newest first. No request may have the last position that there is.
     pub fn all(&self, key: &[u8]) -> impl Iterator<Item = &KeyWrite> {
-        self.ending_at(key, self.upto_hash(key, u32::MAX))
+        self.ending_at(key, self.upto_hash(key, || u32::MAX))
     }
 
     /// The versions of a key among those before `end`, of which the last one has its hash, newest first.
@@ -150,9 +154,9 @@ impl<'k, K: Fn(u32) -> &'k [u8] + Sync> KeyWrites<'k, K> {
 
     /// The end of the versions among which the last one is the newest of the key's hash before `position`; 0 if there is
     /// none.
-    fn upto(&self, key: &[u8], position: u32) -> usize {
+    fn upto(&self, key: &[u8], position: impl FnOnce() -> u32) -> usize {
         match &self.newest {
-            Some(newest) => match newest[position as usize] {
+            Some(newest) => match newest[position() as usize] {
                 u32::MAX => 0,
                 newest => newest as usize + 1,
             },
@@ -161,11 +165,12 @@ impl<'k, K: Fn(u32) -> &'k [u8] + Sync> KeyWrites<'k, K> {
     }
 
     /// As [`upto`](Self::upto), by the hash of the key.
-    fn upto_hash(&self, key: &[u8], position: u32) -> usize {
+    fn upto_hash(&self, key: &[u8], position: impl FnOnce() -> u32) -> usize {
         let hash = xxh3_64_with_seed(key, self.seed);
         if !self.filter.may_have(hash) {
             return 0;
         }
+        let position = position();
         let bits = top_bits(hash, self.starts.len());
         let (start, end) = (self.starts[bits] as usize, self.starts[bits + 1] as usize);
         let near = &self.table[start..end];

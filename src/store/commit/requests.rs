@@ -120,6 +120,8 @@ impl<'r> RequestAt<'r> {
 pub enum Requests<'r> {
     /// Those of one, which may be very many.
     One(Batch<'r>),
+    /// Those at some positions of one.
+    Part(Batch<'r>, Vec<u32>),
     /// Those of several.
     Joined(Vec<RequestAt<'r>>),
 }
@@ -136,6 +138,7 @@ impl<'r> Requests<'r> {
     pub fn len(&self) -> usize {
         match self {
             Self::One(batch) => batch.len(),
+            Self::Part(_, positions) => positions.len(),
             Self::Joined(requests) => requests.len(),
         }
     }
@@ -144,6 +147,7 @@ impl<'r> Requests<'r> {
     fn at(&self, nth: usize) -> RequestAt<'r> {
         match self {
             Self::One(batch) => batch.at(nth),
+            Self::Part(batch, positions) => batch.at(positions[nth] as usize),
             Self::Joined(requests) => requests[nth],
         }
     }

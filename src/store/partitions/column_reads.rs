@@ -8,7 +8,7 @@ use super::Partitions;
 use super::gpu_reads::ColumnKind;
 use super::reads::Seen;
 use crate::Result;
-use crate::pool::split::{CHUNK_REQUESTS, Routed, Split};
+use crate::pool::split::{CHUNK_REQUESTS, Split};
 use crate::pool::{parallel, run_off_pool};
 use crate::store::columns::{
     ColumnBuilder, Columns, PART_VALUES, ValueColumns, ValuesPart, assemble,
@@ -17,10 +17,10 @@ use crate::store::commit::requests::Batch;
 use crate::store::inner::PARALLEL_LOOKUPS_MIN;
 use crate::width::low_byte;
 
-/// What is known of a position of a column before it is read: its value, or that it has none; `None` for nothing.
-pub(super) type Known<'v> = Option<Option<&'v [u8]>>;
+/// A position of a column of which something is known before it is read: its value, or that it has none.
+pub(super) type Known<'v> = (usize, Option<&'v [u8]>);
 
-/// What is known of some positions.
+/// What is known of some positions, in their order.
 pub(super) type KnownOf<'c, 'v> = dyn Fn(&Range<usize>) -> Vec<Known<'v>> + Sync + 'c;
 
 /// Keys of a column that a thread reads at a time.
@@ -136,22 +136,21 @@ impl Partitions {
     }
 
     /// The values for the gets of a batch in columns, in the order of its requests and in the buffers of a column. `earlier`
-    /// knows what an earlier request of the batch has left of the key of one. Nobody changes the partitions meanwhile, whose
+    /// knows what an earlier request of the batch has left of the key of the one at a position. Nobody changes the partitions meanwhile, whose
     /// tables have all commits.
     pub(super) fn answer_columns<'v>(
         &self,
         batch: Batch,
         split: &Split,
         buffers: ValueColumns,
-        earlier: impl Fn(Routed, &[u8]) -> Option<Option<&'v [u8]>> + Sync,
+        earlier: impl Fn(usize, &[u8]) -> Option<Option<&'v [u8]>> + Sync,
     ) -> Result<ValueColumns> {
         let known = |positions: &Range<usize>| {
-            let known = |(position, routed)| match batch.at(position) {
-                get if get.is_get() => earlier(routed, get.key()),
-                _ => Some(None),
+            let known = |position| match batch.at(position) {
+                get if get.is_get() => Some((position, earlier(position, get.key())?)),
+                _ => Some((position, None)),
             };
-            let routed = split.routed(positions.clone());
-            (positions.start..).zip(routed).map(known).collect()
+            positions.clone().filter_map(known).collect()
         };
         let read = |positions: Range<usize>, part| {
             self.read_unknown((batch, split), positions, part, &known)
@@ -190,14 +189,14 @@ impl Partitions {
         part.clear(positions.len());
         let (mut asked, mut numbers) = (Vec::new(), Vec::new());
         // The user's partitioner is not asked again: a panic of it here would be one of the store.
-        let routed = split.routed(positions.clone()).into_iter();
-        let numbers_of = routed.map(|routed| split.counts()[usize::from(routed.rank)].0);
-        for ((nth, known), number) in known(&positions).into_iter().enumerate().zip(numbers_of) {
-            match known {
-                Some(Some(value)) => part.set(nth, value),
-                Some(None) => {}
+        let mut known = known(&positions).into_iter().peekable();
+        for (nth, position) in positions.enumerate() {
+            match known.next_if(|&(known, _)| known == position) {
+                Some((_, Some(value))) => part.set(nth, value),
+                Some((_, None)) => {}
                 None => {
-                    asked.push((nth, batch.key(positions.start + nth)));
+                    asked.push((nth, batch.key(position)));
+                    let (number, _) = split.counts()[split.rank(position)];
                     numbers.push(low_byte(number as u64));
                 }
             }

@@ -22,7 +22,7 @@ use super::Partitions;
 use crate::engine::VersionSorter;
 use crate::hot_cache::Blocked;
 use crate::pool::parallel;
-use crate::pool::split::{Routed, Split, SplitAnswers, position};
+use crate::pool::split::{Split, SplitAnswers, position};
 use crate::pool::threads::PARALLEL_REQUESTS_MIN;
 use crate::pool::worker::words;
 use crate::process;
@@ -119,6 +119,12 @@ impl<'r> Share<'_, 'r> {
     /// Its requests, those of one of the group's jobs after the other.
     fn requests(&self, jobs: &[SplitBatch<'r>]) -> &Requests<'r> {
         self.requests.get_or_init(|| {
+            if let [run] = &self.runs[..] {
+                let (batch, split) = jobs[run.job];
+                let mut positions = Vec::with_capacity(run.len);
+                positions.extend(split.positions(run.rank).map(position));
+                return Requests::Part(batch, positions);
+            }
             let mut requests = Vec::with_capacity(self.len);
             for run in &self.runs {
                 let (batch, split) = jobs[run.job];
@@ -458,9 +464,10 @@ impl Partitions {
             }
         }
         failures.sort_by_key(|(nth, _)| *nth);
-        let earlier = |routed: Routed, key: &[u8]| {
-            let (execution, first) = runs[usize::from(routed.rank)];
-            execution.value_before(key, first + routed.nth)
+        let earlier = |at: usize, key: &[u8]| {
+            let (execution, first) = runs[split.rank(at)];
+            let nth = || first + position(split.nth(at));
+            execution.value_before(key, nth)
         };
         let values = self.answer_columns(batch, split, batch.take_buffers(), earlier)?;
         Ok(ColumnAnswers { values, failures })

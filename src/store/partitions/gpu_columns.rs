@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
+use fixedbitset::FixedBitSet;
+
 use super::Partitions;
 use super::column_reads::{Known, KnownOf};
 use super::gpu_questions::Asked;
@@ -126,20 +128,21 @@ impl Partitions {
     ) -> Result<ValuesPart> {
         part.clear(positions.len());
         let first = positions.start;
-        for (nth, known) in known.iter().enumerate() {
-            if let Some(Some(value)) = known {
-                part.set(nth, value);
-            }
+        let mut is_known = FixedBitSet::with_capacity(positions.len());
+        for &(position, known) in &known {
+            is_known.insert(position - first);
+            known
+                .into_iter()
+                .for_each(|value| part.set(position - first, value));
         }
-        let is_known = |nth: usize| known.get(nth).is_some_and(Option::is_some);
+        let is_known = |nth: usize| is_known.contains(nth);
         let left = located.lend(&positions, &mut part, is_known);
         let hinted = left.iter().map(|&nth| (keys.at(nth), located.at(nth)));
         let mut shares = self.share_out(hinted);
         for position in shares.iter_mut().flat_map(|share| &mut share.positions) {
             *position = left[*position] - first;
         }
-        let known = known.iter().flatten().count();
-        self.note_located(&shares, part.len() - left.len() - known);
+        self.note_located(&shares, part.len() - left.len() - known.len());
         let mut read = shares.iter().map(|share| {
             let found = |nth: usize, value: Cow<'_, [u8]>| part.set(nth, &value);
             self.read_share(share, snapshot, found)

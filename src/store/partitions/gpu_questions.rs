@@ -93,22 +93,21 @@ impl QuestionsPart<'_> {
             partitions: numbers,
         } = self.questions;
         let keys = asked.keys;
-        let mut count = 0;
-        if let Some(known) = asked.known {
-            let mut values = Vec::new();
-            let all = self.positions.clone().zip(known(&self.positions));
-            for (given, (position, known)) in given.iter_mut().zip(all) {
-                *given = match known {
-                    None => ASKED,
-                    Some(None) => ABSENT,
-                    Some(Some(value)) if value.len() as u64 <= VALUE_MAX => {
-                        values.push((position, value));
-                        u32_of(value.len() as u64)
-                    }
-                    Some(Some(_)) => NO_VALUE,
-                };
-                count += usize::from(*given != ASKED);
-            }
+        let known = asked.known.map(|known| known(&self.positions));
+        let known = known.unwrap_or_default();
+        given.fill(ASKED);
+        let mut values = Vec::new();
+        for &(position, known) in &known {
+            given[position - self.positions.start] = match known {
+                None => ABSENT,
+                Some(value) if value.len() as u64 <= VALUE_MAX => {
+                    values.push((position, value));
+                    u32_of(value.len() as u64)
+                }
+                Some(_) => NO_VALUE,
+            };
+        }
+        if !values.is_empty() {
             asked.given.lock().append(&mut values);
         }
         let mut end = self.before;
@@ -121,6 +120,6 @@ impl QuestionsPart<'_> {
         for (nth, number) in self.positions.zip(numbers) {
             *number = all[partitions.number_of(keys.at(nth))].state.number();
         }
-        count
+        known.len()
     }
 }

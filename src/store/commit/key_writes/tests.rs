@@ -11,7 +11,7 @@ fn versions_of_a_key_are_found_in_order() {
         let key = |position| keys[position as usize];
         let versions = KeyWrites::sort(7, is_change, key, gpu);
         let before = |position: u32| -> Vec<u32> {
-            let found = versions.before(key(position), position);
+            let found = versions.before(key(position), || position);
             found.map(|version| version.position).collect()
         };
         assert_eq!(before(5), [3, 0]);
