@@ -154,8 +154,18 @@ impl Dir {
         if !is_root {
             let root = self.descriptor()?;
             rustix::fs::mkdirat(root, &self.within, DIR_MODE)?;
-            before(&self.faults, Call::SyncDir, &self.path)?;
-            return Ok(rustix::fs::fsync(root)?);
+            // The root may be further up than the directory that has the name.
+            let above = Self {
+                within: parent_of(&self.within).into(),
+                ..self.clone()
+            };
+            let synced = before(&self.faults, Call::SyncDir, &self.path)
+                .and_then(|()| Ok(rustix::fs::fsync(above.opened()?)?));
+            if synced.is_err() {
+                // Who finds it takes its name for durable.
+                let _ = rustix::fs::unlinkat(root, &self.within, AtFlags::REMOVEDIR);
+            }
+            return synced;
         }
         match std::fs::create_dir(&self.path) {
             // Somebody else has made it just now.
@@ -400,4 +410,26 @@ fn beyond_standard(opened: OwnedFd) -> io::Result<OwnedFd> {
 
 fn dir_flags() -> OFlags {
     OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::index::fault_tests::faults::Failing;
+
+    /// Who finds it takes its name for durable.
+    #[test]
+    fn directory_whose_name_is_not_durable_does_not_stay() {
+        let parent = tempfile::tempdir().unwrap();
+        let faults = Failing::only(|call, _| call == Call::SyncDir, libc::EIO);
+        let root = Dir::at(parent.path().to_path_buf(), Some(faults.clone()));
+        let made = root.within("above").within("below");
+        root.within("above").create().unwrap();
+        faults.cure(false);
+        assert!(made.create().is_err());
+        assert!(!made.path().exists());
+        faults.cure(true);
+        made.create().unwrap();
+        assert!(made.path().exists());
+    }
 }

@@ -444,6 +444,29 @@ impl PmFile {
     /// # Errors
     /// What the operating system answers; space may have been set aside for a part.
     pub fn allocate(&self, from: u64, to: u64) -> io::Result<()> {
+        match self.allocate_unwritten(from, to) {
+            // The C library then writes to every block by itself.
+            Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+                // SAFETY: it reads no memory of ours; the descriptor is open.
+                let code = unsafe {
+                    let (offset, len) = (from.cast_signed(), (to - from).cast_signed());
+                    libc::posix_fallocate(self.file.as_raw_fd(), offset, len)
+                };
+                if code != 0 {
+                    return Err(io::Error::from_raw_os_error(code));
+                }
+                self.tell(FileEvent::Allocated(to));
+                Ok(())
+            }
+            allocated => allocated,
+        }
+    }
+
+    /// As [`allocate`](Self::allocate), but writes nothing, and so harms nobody who writes there meanwhile.
+    ///
+    /// # Errors
+    /// As there; `EOPNOTSUPP` where the file system can do no such thing.
+    pub fn allocate_unwritten(&self, from: u64, to: u64) -> io::Result<()> {
         let (Ok(offset), Ok(len)) = (i64::try_from(from), i64::try_from(to - from)) else {
             return Err(io::ErrorKind::FileTooLarge.into());
         };
@@ -451,7 +474,7 @@ impl PmFile {
         if room < to - from {
             self.before(Call::Allocate)?;
             if room > 0 {
-                self.allocate(from, from + room)?;
+                self.allocate_unwritten(from, from + room)?;
             }
             return Err(io::Error::from_raw_os_error(libc::ENOSPC));
         }
@@ -463,21 +486,8 @@ impl PmFile {
                 return Ok(());
             }
             let error = io::Error::last_os_error();
-            match error.raw_os_error() {
-                Some(libc::EINTR) => {}
-                // The C library then writes to every block by itself.
-                Some(libc::EOPNOTSUPP) => {
-                    // SAFETY: as above.
-                    let code = unsafe { libc::posix_fallocate(self.file.as_raw_fd(), offset, len) };
-                    return match code {
-                        0 => {
-                            self.tell(FileEvent::Allocated(to));
-                            Ok(())
-                        }
-                        _ => Err(io::Error::from_raw_os_error(code)),
-                    };
-                }
-                _ => return Err(error),
+            if error.raw_os_error() != Some(libc::EINTR) {
+                return Err(error);
             }
         }
     }

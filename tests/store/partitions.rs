@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 
 use gphash::store::{
-    Columns, Durability, Repair, Request, RequestKind, Response, Store, StoreOptions, WriteBatch,
-    recover,
+    Columns, Durability, MergeOperator, Repair, Request, RequestKind, Response, Store,
+    StoreOptions, WriteBatch, recover,
 };
 use gphash::{Error, ReportState};
 use gphash_test_support::setting;
@@ -563,4 +563,37 @@ fn as_many_partitions_as_there_can_be_serve_long_reads() {
     let answers = store.execute_columns(&kinds, &columns, &values).unwrap();
     assert!(answers.failures.is_empty());
     assert_eq!(store.get(&keys[7]).unwrap().unwrap(), b"last");
+}
+
+/// Refuses each operand, by its own words.
+struct Refuses;
+
+impl MergeOperator for Refuses {
+    fn name(&self) -> &str {
+        "refuses"
+    }
+
+    fn merge(&self, _: &[u8], _: Option<&[u8]>, operand: &[u8]) -> Result<Vec<u8>, String> {
+        Err(String::from_utf8_lossy(operand).into_owned())
+    }
+}
+
+#[test]
+fn first_merge_of_a_batch_that_fails_is_told() {
+    for partitions in [1, 3, 8] {
+        let folder = tempfile::tempdir().unwrap();
+        let options = options(partitions).merge_operator(Arc::new(Refuses));
+        let store = Store::open(folder.path(), &options).unwrap();
+        for first in 0..8 {
+            let mut keys = keys();
+            keys.rotate_left(first);
+            let mut batch = WriteBatch::new();
+            for (nth, key) in keys.into_iter().enumerate() {
+                batch.merge(key, format!("operand {nth}."));
+            }
+            let error = store.write(batch).unwrap_err().to_string();
+            assert!(error.contains("operand 0."), "{partitions}: {error}");
+        }
+        assert_eq!(store.iter().count(), 0);
+    }
 }

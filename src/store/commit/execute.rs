@@ -291,10 +291,11 @@ impl<'r, K: Fn(u32) -> &'r [u8] + Sync> Execution<'r, K> {
         newest.map(|(_, value)| value)
     }
 
-    /// The first merge that failed.
-    pub fn failure(&self) -> Option<&Error> {
-        self.outcomes.iter().find_map(|outcome| match outcome {
-            Some(Outcome::Refused(Response::Failed(error))) => Some(&**error),
+    /// The first merge that failed, and its position.
+    pub fn failure(&self) -> Option<(usize, &Error)> {
+        let mut outcomes = self.outcomes.iter().enumerate();
+        outcomes.find_map(|(nth, outcome)| match outcome {
+            Some(Outcome::Refused(Response::Failed(error))) => Some((nth, &**error)),
             _ => None,
         })
     }

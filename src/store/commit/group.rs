@@ -163,7 +163,7 @@ impl StoreInner {
         let operator = self.operator.as_deref();
         let execution = Execution::start(requests, &self.tiers, operator, turn.gpu)?;
         turn.done();
-        if let Some(error) = execution.failure().filter(|_| whole) {
+        if let Some((_, error)) = execution.failure().filter(|_| whole) {
             return Err(error.clone());
         }
         self.took(&mut timer, |steps| &mut steps.versions);

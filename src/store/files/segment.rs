@@ -251,6 +251,16 @@ impl Segment {
         }
     }
 
+    /// Makes room from `room` up to `end`, and up to a multiple of `extension`, beside others who may write there: where that
+    /// takes writes, or the disk has not so much, it makes none. Gives where it ends now.
+    pub fn make_room_beside(&self, room: u64, end: u64, extension: u64) -> u64 {
+        let extended = end.next_multiple_of(extension);
+        match end > room && self.file.allocate_unwritten(room, extended).is_ok() {
+            true => extended,
+            false => room,
+        }
+    }
+
     /// A window of so many bytes to the file, for the one who appends to it.
     pub fn window(&self, bytes: u64) -> Window {
         Window::to(&self.file, bytes)

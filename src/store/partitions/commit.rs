@@ -338,6 +338,22 @@ impl Partitions {
                 started.get_or_init(|| execution);
             }
         }
+        if whole {
+            // Of a batch that changes nothing, none of them needs room.
+            each(apart, shares.iter().zip(&started), |(share, started)| {
+                let execution = start(share, jobs, None)?;
+                started.get_or_init(|| execution);
+                Ok(())
+            })?;
+            let failed = shares.iter().zip(&started).filter_map(|(share, started)| {
+                let (nth, error) = started.get()?.failure()?;
+                let Run { job, rank, .. } = share.runs[0];
+                Some((jobs[job].1.position(rank, nth), error))
+            });
+            if let Some((_, error)) = failed.min_by_key(|(position, _)| *position) {
+                return Err(error.clone());
+            }
+        }
         // By one thread each, which finds in its caches what it has just made.
         let mut prepared = each(apart, shares.iter().zip(&started), |(share, started)| {
             if started.get().is_none() {
@@ -349,10 +365,6 @@ impl Partitions {
         })?;
         turn.done();
         let executions: Vec<_> = started.iter().filter_map(OnceLock::get).collect();
-        let mut failures = executions.iter().filter_map(|one| one.failure());
-        if let Some(error) = failures.next().filter(|_| whole) {
-            return Err(error.clone());
-        }
         let versions = began.elapsed();
         // Before the tables change.
         let answers = self.answers(&executions, &mut prepared, shares, jobs)?;

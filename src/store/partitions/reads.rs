@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use fixedbitset::FixedBitSet;
 
 use super::Partitions;
+use crate::Result;
 use crate::index::bytes::BytesIndex;
 use crate::pool::{parallel, run_off_pool};
 use crate::store::columns::PART_VALUES;
@@ -15,7 +16,6 @@ use crate::store::mvcc::published::Published;
 use crate::store::request::check_key;
 use crate::store::resident::tiers::{Below, EntryMeta};
 use crate::width::low_byte;
-use crate::{Error, Result};
 
 /// How often a reader of several keys tries without a snapshot, for which changes keep old versions.
 const UNREGISTERED_READS: usize = 2;
@@ -176,11 +176,10 @@ impl Partitions {
         given: Result<()>,
     ) -> Result<Seen> {
         let len = numbers.len();
-        if let Err(Error::Damaged { .. }) = given {
+        if given.is_err() {
             let value = |nth| self.of(key(nth)).state.get_at(key(nth), snapshot);
             return (0..len).map(value).collect::<Result<_>>().map(Seen::All);
         }
-        given?;
         let mut seen: Vec<(usize, OldVersion)> = Vec::new();
         let states = self.all().iter().map(|one| &one.state);
         for (number, state) in (0..=u8::MAX).zip(states) {

@@ -381,13 +381,11 @@ impl Log {
             .min(self.segment_bytes / PREALLOCATED_SHARE);
         let wanted = (end + preallocated).min(self.segment_bytes);
         // Whoever appends meanwhile makes the same room, which is there then.
-        let made = segment.make_room(room, wanted, room, self.extension);
-        if let Ok(made) = made {
-            let mut tail = self.tail();
-            let is_same = |of: &Arc<Segment>| Arc::ptr_eq(of, &segment);
-            if tail.segment.as_ref().is_some_and(is_same) {
-                tail.room = tail.room.max(made);
-            }
+        let made = segment.make_room_beside(room, wanted, self.extension);
+        let mut tail = self.tail();
+        let is_same = |of: &Arc<Segment>| Arc::ptr_eq(of, &segment);
+        if tail.segment.as_ref().is_some_and(is_same) {
+            tail.room = tail.room.max(made);
         }
         Ok(())
     }
