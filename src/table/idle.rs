@@ -144,6 +144,12 @@ impl<M: Medium> Table<M> {
         self.medium.len() > idle.kept_bytes && idle.hint()
     }
 
+    /// Whether it is to be found out if the table rests.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn watches_rest(&self) -> bool {
+        self.maintenance.idle.is_likely.load(Ordering::Relaxed)
+    }
+
     /// Has the table compacted by `compact` if it has rested for long enough, and that gives back much; gives how long
     /// to rest until it is checked again. `compact` says whether it is done, or has ended early: then it is tried again,
     /// else not for what it could not give back.

@@ -1,6 +1,8 @@
+use std::os::unix::fs::MetadataExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use gphash_test_support::wait_for;
 
@@ -134,4 +136,52 @@ fn reserved_bucket_that_is_never_free_is_no_reason_to_grow() {
     index.upsert(&keys, &keys).unwrap();
     assert_eq!(index.get_one(&u64::MAX).unwrap(), Some(u64::MAX));
     assert!(index.stats().top_level > before.top_level);
+}
+
+/// What is looked up on device slices is counted on the device alone. A table of which much is looked up does not rest.
+#[test]
+fn compaction_at_rest_waits_for_lookups_of_device_slices() {
+    const LOOKED_UP: usize = 4096;
+    type Value = [u64; 32];
+    let Some(_alone) = alone() else { return };
+    let device = Device::open(0).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("index");
+    let keys: Vec<u64> = (1..=200_000).collect();
+    let options = Options::new().engine(Engine::Cpu).idle_compaction(None);
+    let index = Index::<u64, Value>::create(&path, &options).unwrap();
+    index.insert(&keys, &vec![[7; 32]; keys.len()]).unwrap();
+    index.remove(&keys[LOOKED_UP..]).unwrap();
+    index.close().unwrap();
+    let options = Options::new()
+        .engine(GPU)
+        .cache_period(None)
+        .idle_compaction(Some(Duration::from_millis(200)));
+    let index = Index::<u64, Value>::open(&path, &options).unwrap();
+    let used = || std::fs::metadata(&path).unwrap().blocks();
+    let before = used();
+    let entered = device.enter().unwrap();
+    let stream = gpu::stream::Stream::new().unwrap();
+    let values = LOOKED_UP * (8 + size_of::<Value>());
+    let memory = DeviceMemory::new(&Quota::unbounded(), values + LOOKED_UP / 8).unwrap();
+    let at = memory.address();
+    // SAFETY: the block is as long, and stays until the copy is done.
+    unsafe { copy_in(&stream, at, bytemuck::cast_slice(&keys[..LOOKED_UP])).unwrap() };
+    wait(&stream).unwrap();
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(3) {
+        // SAFETY: the parts of the block are as long, and in use for longer than the call.
+        let found = unsafe {
+            index.get_device(
+                Stream::from_raw(std::ptr::null_mut()),
+                DeviceSlice::from_raw(at, LOOKED_UP),
+                DeviceSliceMut::from_raw(at + 8 * LOOKED_UP as u64, LOOKED_UP),
+                DeviceSliceMut::from_raw(at + values as u64, LOOKED_UP / 64),
+            )
+        };
+        found.unwrap();
+    }
+    assert!(used() > before / 2, "compacted at {} of {before}", used());
+    drop(entered);
+    wait_for("the compaction", || used() < before / 2);
 }

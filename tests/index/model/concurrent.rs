@@ -6,7 +6,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use gphash::Index;
+use gphash::{Index, Options};
 use rand::RngExt;
 use rayon::prelude::*;
 
@@ -183,17 +183,27 @@ fn readers_find_every_key_whole(stable: u64, rounds: u64) {
 
 #[test]
 fn tasks_of_a_thread_pool_may_call_the_index() {
-    const KEYS: u64 = 9000;
+    call_from_a_thread_pool(9000, &options());
+}
+
+/// Also those whose batches are short, of which the host compares checksums.
+#[test]
+fn tasks_of_a_thread_pool_may_look_up_few_keys() {
+    call_from_a_thread_pool(300, &options().checksums(true));
+}
+
+fn call_from_a_thread_pool(len: u64, options: &Options) {
     let folder = folder();
     let path = folder.path().join("f");
-    let index = Index::<u64, [u64; 16]>::create(path, &options().capacity(16)).unwrap();
+    let options = options.clone().capacity(16);
+    let index = Index::<u64, [u64; 16]>::create(path, &options).unwrap();
     let index = Arc::new(index);
     let (ended, end) = mpsc::channel();
     let shared = Arc::clone(&index);
     rayon::spawn(move || {
-        let tasks = 4 * rayon::current_num_threads() as u64;
+        let tasks = 36_000 / len * rayon::current_num_threads() as u64;
         (0..tasks).into_par_iter().for_each(|task| {
-            let keys: Vec<u64> = (task * KEYS..(task + 1) * KEYS).collect();
+            let keys: Vec<u64> = (task * len..(task + 1) * len).collect();
             let values: Vec<[u64; 16]> = keys.iter().map(|&key| [key; 16]).collect();
             shared.insert(&keys, &values).unwrap();
             let mut held = vec![[0; 16]; keys.len()];
@@ -205,5 +215,5 @@ fn tasks_of_a_thread_pool_may_call_the_index() {
     let tasks = end
         .recv_timeout(Duration::from_secs(600))
         .expect("tasks wait for each other");
-    assert_eq!(index.len(), tasks * KEYS);
+    assert_eq!(index.len(), tasks * len);
 }

@@ -70,7 +70,7 @@ impl CudaEngine {
             let written = device_table.exclusively(table, |exclusive| {
                 exclusive.batch_stream.follow(stream)?;
                 for part in operands.parts(device_table, table) {
-                    exclusive.drain_slice(part.len.into())?;
+                    exclusive.drain_slice_if_possible(part.len.into())?;
                     exclusive.batch_stream.make_way(part.len, 0, 0);
                     // SAFETY: the part lies within the operands, which the caller keeps valid. The batch
                     // is ended here; after an error, dropping the stream waits for it.

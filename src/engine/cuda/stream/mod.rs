@@ -18,6 +18,7 @@ use crate::gpu::memory::{DeviceMemory, PinnedMemory, copy_out, fill, wait};
 use crate::gpu::order::{Bins, OrderMemory};
 use crate::gpu::stream::Stream;
 use crate::pool::hash_filter::hash_seed;
+pub use staging::CALLER_ALONE_BYTES_MAX;
 use staging::Staging;
 
 /// One batch at a time, and memory for it that stays from one to the next.

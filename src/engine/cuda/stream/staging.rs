@@ -17,6 +17,9 @@ const PIECE_BYTES: usize = 4 << 20;
 /// copying through it, so there is not more of it.
 const PIECES: usize = 4;
 
+/// Most bytes of keys and values of a batch that the caller's thread serves alone.
+pub const CALLER_ALONE_BYTES_MAX: usize = 1 << 20;
+
 /// Pinned memory that operands pass through piece by piece.
 pub struct Staging([PinnedMemory; PIECES]);
 
@@ -75,7 +78,8 @@ impl Staging {
 /// Copies, with several threads if there are any and it is long enough for them to pay.
 fn copy(copiers: Option<&ThreadPool>, to: &mut [u8], from: &[u8]) {
     const COPY_PART_BYTES: usize = 1 << 17;
-    match copiers.filter(|_| to.len() >= 8 * COPY_PART_BYTES) {
+    // Who copies for himself alone may be of another pool, and must not wait for this one.
+    match copiers.filter(|_| to.len() > CALLER_ALONE_BYTES_MAX) {
         None => to.copy_from_slice(from),
         Some(copiers) => copiers.install(|| {
             let parts = to

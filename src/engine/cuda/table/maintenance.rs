@@ -9,6 +9,7 @@ use super::{DeviceTable, Writer};
 use crate::Result;
 use crate::layout::Shape;
 use crate::pm::{Mapping, Medium};
+use crate::sync::Ordering;
 use crate::table::Table;
 use crate::table::maintenance::Pace;
 
@@ -30,6 +31,11 @@ impl DeviceTable {
             }
         }
         self.preallocate_mirror(table)?;
+        // What lookups of device slices have done is counted on the device alone.
+        let launched = self.launches.load(Ordering::Relaxed);
+        if table.watches_rest() && self.watched.swap(launched, Ordering::Relaxed) != launched {
+            self.count_lookups(table)?;
+        }
         if !table.levels.live().draining(table.shape.levels) {
             return Ok(None);
         }

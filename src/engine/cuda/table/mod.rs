@@ -82,6 +82,8 @@ pub struct DeviceTable {
     pub ordered_from: AtomicU32,
     /// Batches launched.
     pub launches: AtomicU32,
+    /// So many when it was last asked whether the table rests.
+    watched: AtomicU32,
     /// Those that change the table, counted before they are launched.
     pub changes: AtomicU64,
     /// Lookups that hold the view.
@@ -145,6 +147,7 @@ impl DeviceTable {
             told,
             ordered_from: AtomicU32::new(u32::MAX),
             launches: AtomicU32::new(0),
+            watched: AtomicU32::new(0),
             changes: AtomicU64::new(0),
             reader_gate: ReaderGate::default(),
             refreshing: Mutex::default(),

@@ -79,6 +79,18 @@ impl Exclusive<'_> {
         })
     }
 
+    /// As [`drain_slice`](Self::drain_slice), before a batch. Items that find no room above stay where they are: what the batch
+    /// itself has no room for it will be told.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`], [`Error::Damaged`].
+    pub fn drain_slice_if_possible(&mut self, operations: u64) -> Result<()> {
+        match self.drain_slice(operations) {
+            Err(Error::Limit { .. } | Error::NoSpace { .. }) => Ok(()),
+            drained => drained,
+        }
+    }
+
     /// Empties a slice of the bottom level, if a resize is under way.
     ///
     /// # Errors

@@ -96,7 +96,7 @@ impl Changes<'_> {
             let part = &mut self.in_flight[0];
             device_table
                 .exclusive(table, &mut self.writer, &mut part.batch_stream)
-                .drain_slice(part.range.len() as u64)?;
+                .drain_slice_if_possible(part.range.len() as u64)?;
             // Records are taken while nothing is launched that retires some.
             if let Some(range) = parts.next() {
                 self.take(range)?;

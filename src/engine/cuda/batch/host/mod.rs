@@ -17,6 +17,7 @@ use crate::engine::Write;
 use crate::engine::cuda::CudaEngine;
 use crate::engine::cuda::kernels::Read;
 use crate::engine::cuda::service::Server;
+use crate::engine::cuda::stream::CALLER_ALONE_BYTES_MAX;
 use crate::engine::cuda::table::DeviceTable;
 use crate::gpu::memory::Address;
 use crate::pm::Mapping;
@@ -35,9 +36,6 @@ const PART_BYTES_MAX: usize = 96 << 20;
 
 /// Most positions of a batch that the caller's thread serves alone: waking others would take longer.
 const CALLER_ALONE_OPS_MAX: usize = 8192;
-
-/// Most bytes of its keys and values.
-const CALLER_ALONE_BYTES_MAX: usize = 1 << 20;
 
 /// Values that one thread copies at a time.
 const COPY_VALUES_MAX: usize = 2048;
@@ -85,12 +83,12 @@ impl CudaEngine {
         keys: &[u8],
         values: &mut [u8],
     ) -> Result<FixedBitSet> {
-        let is_short = self.is_short(table, keys, values);
+        // Checksums are compared where the host copies the values, which threads share.
+        let is_short = self.is_short(table, keys, values) && !table.verifies_values();
         self.serve(table, is_short, |server| match server {
             Server::Host(engine) => engine.get(table, wanted, keys, values),
             Server::Device(device_table) => {
-                // Checksums are compared where the host copies the values.
-                let verb = match is_short && !table.verifies_values() {
+                let verb = match is_short {
                     true => Read::Get,
                     false => Read::Locate,
                 };
