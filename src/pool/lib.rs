@@ -14,6 +14,7 @@ pub mod demands;
 pub mod dirty_map;
 pub mod hash_filter;
 pub mod heap;
+pub mod key_writes;
 pub mod parallel;
 pub mod partition;
 pub mod permits;

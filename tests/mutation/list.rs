@@ -1803,7 +1803,7 @@ pub const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         name: "two versions of a bucket are not sorted",
-        file: "src/store/commit/key_writes.rs",
+        file: "src/pool/key_writes.rs",
         find: "if bucket.len() > 1 {",
         replacement: "if bucket.len() > 2 {",
         suite: Suite::Unit("key_writes"),

@@ -163,6 +163,7 @@ impl ColumnBatch {
         self.keys.at(nth)
     }
 
+    #[inline]
     pub fn kind(&self, nth: usize) -> RequestKind {
         match &self.kinds {
             Kinds::All(kind) => *kind,

@@ -9,10 +9,11 @@ use std::ops::Range;
 use fixedbitset::FixedBitSet;
 
 use super::REQUESTS_PER_THREAD_MIN;
-use super::key_writes::{KEY_DISTANCE_REQUESTS, KeyWrite, KeyWrites};
 use super::queue::Answers;
 use super::requests::{AnswerForm, Batch, Requests};
+use super::sorter::sort_on_gpu;
 use crate::engine::VersionSorter;
+use crate::pool::key_writes::{KEY_DISTANCE_REQUESTS, KeyWrite, KeyWrites};
 use crate::pool::parallel;
 use crate::pool::prefetch;
 use crate::pool::split::position;
@@ -117,15 +118,16 @@ impl<'r> Execution<'r, fn(u32) -> &'r [u8]> {
             needed: requests.len() as u64,
             limit: u32::MAX.into(),
         })?;
-        let is_change = |position: u32| !requests.is_get(position as usize);
+        let changes = requests.changes();
         let key = |position: u32| requests.key(position as usize);
+        let sorted = |hash: &(dyn Fn(u32) -> u64 + Sync)| sort_on_gpu(gpu, len, &changes, hash);
         let mut execution = Execution {
             requests,
-            versions: KeyWrites::sort(len, is_change, key, gpu),
+            versions: KeyWrites::sort(len, &changes, key, sorted),
             outcomes: Vec::new(),
         };
-        let is_none = |nth: usize| !requests.is_read_modify_write(nth);
-        if !parallel::all(requests.len(), REQUESTS_PER_THREAD_MIN, is_none) {
+        let is_none = |nth: usize| !requests.is_read_modify_write(changes[nth] as usize);
+        if !parallel::all(changes.len(), REQUESTS_PER_THREAD_MIN, is_none) {
             execution.read_modify_write(tiers, operator)?;
         }
         Ok(execution)

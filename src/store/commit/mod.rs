@@ -4,7 +4,6 @@
 pub mod apply;
 pub mod execute;
 pub mod group;
-pub mod key_writes;
 pub mod optimistic_reads;
 pub mod queue;
 pub mod requests;

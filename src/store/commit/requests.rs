@@ -1,7 +1,10 @@
 //! The requests of a group by their positions, whatever the callers have given them in.
 
+use std::ops::Range;
+
 use super::REQUESTS_PER_THREAD_MIN;
 use crate::pool::parallel;
+use crate::pool::split::position;
 use crate::store::columns::ValueColumns;
 use crate::store::columns::requests::{ColumnBatch, RequestKind};
 use crate::store::request::{Request, RequestRef};
@@ -44,6 +47,7 @@ impl<'r> Batch<'r> {
     }
 
     /// Request `nth`.
+    #[inline]
     pub fn at(self, nth: usize) -> RequestAt<'r> {
         match self {
             Self::Owned(requests) => RequestAt::Owned(&requests[nth]),
@@ -93,6 +97,7 @@ impl<'r> RequestAt<'r> {
         }
     }
 
+    #[inline]
     pub fn is_get(self) -> bool {
         match self {
             Self::Owned(request) => request.is_get(),
@@ -162,7 +167,18 @@ impl<'r> Requests<'r> {
         self.at(nth).key()
     }
 
+    /// The positions of those that may change their keys, in ascending order.
+    pub fn changes(&self) -> Vec<u32> {
+        let of_part = |part: Range<usize>| -> Vec<u32> {
+            let changes = part.filter(|&nth| !self.is_get(nth));
+            changes.map(position).collect()
+        };
+        let parts = parallel::parts(self.len(), REQUESTS_PER_THREAD_MIN);
+        parallel::map_if_shared(parts, of_part).concat()
+    }
+
     /// Whether request `nth` only reads.
+    #[inline]
     pub fn is_get(&self, nth: usize) -> bool {
         self.at(nth).is_get()
     }

@@ -7,10 +7,15 @@ use std::time::Instant;
 use parking_lot::Mutex;
 
 use crate::engine::{DeviceBudget, VersionSorter, version_sorter};
+#[cfg(feature = "cuda")]
+use crate::pool::key_writes::KeyWrite;
+use crate::pool::key_writes::Sorted;
 use crate::pool::rates::{Rates, Side};
 use crate::pool::threads::PARALLEL_REQUESTS_MIN;
 use crate::pool::threshold::Threshold;
 use crate::pool::worker::Worker;
+#[cfg(feature = "cuda")]
+use crate::pool::{parallel, split::position, threads::REQUESTS_PER_THREAD_MIN};
 use crate::{Engine, Result};
 
 /// See the [module](self).
@@ -118,7 +123,56 @@ fn has_room(gpu: &VersionSorter, requests: usize) -> bool {
     gpu.has_room(requests)
 }
 
+/// The changes among `len` requests, sorted by a GPU, which is given the hashes of the keys at all positions. Nothing if there
+/// is none, or it could not.
+pub fn sort_on_gpu(
+    gpu: Option<&VersionSorter>,
+    len: u32,
+    changes: &[u32],
+    hash: &(dyn Fn(u32) -> u64 + Sync),
+) -> Option<Sorted> {
+    let sorted = sort(gpu?, len, changes, hash);
+    let warn = |error: &_| tracing::warn!(%error, "the CPU sorts a batch that the GPU could not");
+    sorted.inspect_err(warn).ok()
+}
+
+#[cfg(feature = "cuda")]
+fn sort(
+    gpu: &VersionSorter,
+    len: u32,
+    changes: &[u32],
+    hash: &(dyn Fn(u32) -> u64 + Sync),
+) -> Result<Sorted> {
+    let mut batch = gpu.batch(len as usize)?;
+    let (hashes, positions) = batch.operands();
+    let parts = hashes.chunks_mut(REQUESTS_PER_THREAD_MIN).enumerate();
+    parallel::map(parts, |(nth, hashes)| {
+        let start = position(nth * REQUESTS_PER_THREAD_MIN);
+        for (position, of_position) in (start..).zip(hashes) {
+            *of_position = hash(position);
+        }
+    });
+    positions[..changes.len()].copy_from_slice(changes);
+    let sorted = batch.sort(changes.len())?;
+    let hashes = sorted.hashes();
+    let order = sorted.order();
+    let version = |nth: usize| KeyWrite {
+        hash: hashes[order[nth] as usize],
+        position: order[nth],
+    };
+    Ok(Sorted {
+        table: parallel::collect(order.len(), REQUESTS_PER_THREAD_MIN, version),
+        newest: sorted.before().to_vec(),
+    })
+}
+
 /// A build without the feature `cuda` has none.
+#[cfg(not(feature = "cuda"))]
+fn sort(gpu: &VersionSorter, _: u32, _: &[u32], _: &dyn Fn(u32) -> u64) -> Result<Sorted> {
+    match *gpu {}
+}
+
+/// As [`sort`].
 #[cfg(not(feature = "cuda"))]
 fn has_room(gpu: &VersionSorter, _: usize) -> bool {
     match *gpu {}

@@ -6,14 +6,11 @@ use std::ops::Range;
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::REQUESTS_PER_THREAD_MIN;
-use crate::Result;
-use crate::engine::VersionSorter;
-use crate::pool::hash_filter::{HashFilter, hash_seed};
-use crate::pool::parallel;
-use crate::pool::prefetch;
-use crate::pool::split::position;
-use crate::width::{product_top, to_usize};
+use super::hash_filter::{HashFilter, hash_seed};
+use super::parallel;
+use super::prefetch;
+use super::split::position;
+use super::threads::REQUESTS_PER_THREAD_MIN;
 
 /// By how many requests a key is asked for before it is read: those of a partition are scattered over a column.
 pub const KEY_DISTANCE_REQUESTS: usize = 16;
@@ -24,9 +21,19 @@ const BUCKET_SORT_MIN: usize = 64;
 /// A change of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct KeyWrite {
-    hash: u64,
+    /// That of the key.
+    pub hash: u64,
     /// Position of the request in the batch: its sequence number less the batch's first one.
     pub position: u32,
+}
+
+/// What another one than the CPU has sorted.
+#[derive(Debug)]
+pub struct Sorted {
+    /// The versions, by hash and position.
+    pub table: Vec<KeyWrite>,
+    /// For each request which of them is the newest before it that has the hash of its key, or `u32::MAX`.
+    pub newest: Vec<u32>,
 }
 
 /// Key writes by key, those of one key in the order of their requests.
@@ -40,41 +47,37 @@ pub struct KeyWrites<'k, K: Fn(u32) -> &'k [u8]> {
     starts: Vec<u32>,
     /// Most keys that are read have no version.
     filter: HashFilter,
-    /// For each request the newest version before it that has the hash of its key, or `u32::MAX`, if a GPU has
-    /// found them.
+    /// As of what is [`Sorted`].
     newest: Option<Vec<u32>>,
 }
 
 impl<'k, K: Fn(u32) -> &'k [u8] + Sync> KeyWrites<'k, K> {
-    /// Sorts the changes among `len` requests, on the GPU if there is one; `key` gives the key at a
-    /// position.
+    /// Sorts the changes among `len` requests, whose positions ascend; `key` gives the key at a position. The `other` one, who
+    /// is given the hashes of the keys at positions, may do it in place of the CPU.
     pub fn sort(
         len: u32,
-        is_change: impl Fn(u32) -> bool + Sync,
+        changes: &[u32],
         key: K,
-        gpu: Option<&VersionSorter>,
+        other: impl Fn(&(dyn Fn(u32) -> u64 + Sync)) -> Option<Sorted>,
     ) -> Self {
         loop {
             let seed = hash_seed();
-            let version = |position| KeyWrite {
-                hash: xxh3_64_with_seed(key(position), seed),
-                position,
-            };
-            let sorted = gpu.and_then(|gpu| match sort_on_gpu(gpu, len, &is_change, version) {
-                Ok((table, newest)) => {
+            let hash = |position| xxh3_64_with_seed(key(position), seed);
+            let (table, starts, newest) = match other(&hash) {
+                Some(Sorted { table, newest }) => {
                     let starts = starts(&table);
-                    Some((table, starts, newest))
+                    (table, starts, Some(newest))
                 }
-                Err(error) => {
-                    tracing::warn!(%error, "the CPU sorts a batch that the GPU could not");
-                    None
+                None => {
+                    let ask = |position| prefetch::lines(key(position));
+                    let version = |position| KeyWrite {
+                        hash: hash(position),
+                        position,
+                    };
+                    let (table, starts) = sort_on_cpu(changes, ask, version);
+                    (table, starts, None)
                 }
-            });
-            let (table, starts, newest) = sorted.unwrap_or_else(|| {
-                let ask = |position| prefetch::lines(key(position));
-                let (table, starts) = sort_on_cpu(len, &is_change, ask, version);
-                (table, starts, None)
-            });
+            };
             if tells_apart(&table, &key) {
                 let filter = match table.len() == len as usize {
                     true => HashFilter::any(),
@@ -188,26 +191,22 @@ fn shares_key(a: &KeyWrite, b: &KeyWrite) -> bool {
     a.hash == b.hash
 }
 
-/// The versions that the changes among `len` requests make, by hash and position, and their [starts](KeyWrites). `ask`
-/// asks for the key of one.
+/// The versions that changes make, by hash and position, and their [starts](KeyWrites). `ask` asks for the key of one.
 fn sort_on_cpu(
-    len: u32,
-    is_change: &(impl Fn(u32) -> bool + Sync),
+    changes: &[u32],
     ask: impl Fn(u32) + Copy + Sync,
     version: impl Fn(u32) -> KeyWrite + Sync,
 ) -> (Vec<KeyWrite>, Vec<u32>) {
-    let versions = |positions: Range<u32>| {
-        let changes = positions.filter(|&nth| is_change(nth));
-        prefetch::in_turn(changes, KEY_DISTANCE_REQUESTS, ask).map(&version)
+    let versions = |changes: &[u32]| -> Vec<KeyWrite> {
+        let changes = changes.iter().copied();
+        let asked = prefetch::in_turn(changes, KEY_DISTANCE_REQUESTS, ask);
+        asked.map(&version).collect()
     };
-    if (len as usize) < REQUESTS_PER_THREAD_MIN || parallel::threads() == 1 {
-        return sort_in_buckets(versions(0..len).collect());
+    if changes.len() < REQUESTS_PER_THREAD_MIN || parallel::threads() == 1 {
+        return sort_in_buckets(versions(changes));
     }
-    let parts = parallel::parts(len as usize, REQUESTS_PER_THREAD_MIN);
-    let of_part = |part: Range<usize>| {
-        let made = versions(position(part.start)..position(part.end));
-        made.collect::<Vec<KeyWrite>>()
-    };
+    let parts = parallel::parts(changes.len(), REQUESTS_PER_THREAD_MIN);
+    let of_part = |part: Range<usize>| versions(&changes[part]);
     let mut table: Vec<KeyWrite> = parallel::map(parts, of_part).concat();
     parallel::sort_unstable_by_key(&mut table, REQUESTS_PER_THREAD_MIN, |version| *version);
     let starts = starts(&table);
@@ -249,53 +248,6 @@ fn sort_in_buckets(mut table: Vec<KeyWrite>) -> (Vec<KeyWrite>, Vec<u32>) {
     (table, starts)
 }
 
-/// The same, sorted by a GPU, and what it has found for all requests.
-#[cfg(feature = "cuda")]
-fn sort_on_gpu(
-    gpu: &VersionSorter,
-    len: u32,
-    is_change: &(impl Fn(u32) -> bool + Sync),
-    version: impl Fn(u32) -> KeyWrite + Sync,
-) -> Result<(Vec<KeyWrite>, Option<Vec<u32>>)> {
-    let mut batch = gpu.batch(len as usize)?;
-    let (hashes, positions) = batch.operands();
-    let hash = |(nth, hashes): (usize, &mut [u64])| -> Vec<u32> {
-        let start = position(nth * REQUESTS_PER_THREAD_MIN);
-        for (position, hash) in (start..).zip(&mut *hashes) {
-            *hash = version(position).hash;
-        }
-        let all = start..start + position(hashes.len());
-        all.filter(|&nth| is_change(nth)).collect()
-    };
-    let parts = hashes.chunks_mut(REQUESTS_PER_THREAD_MIN).enumerate();
-    let mut count = 0;
-    for changes in parallel::map(parts, hash) {
-        positions[count..][..changes.len()].copy_from_slice(&changes);
-        count += changes.len();
-    }
-    let sorted = batch.sort(count)?;
-    let hashes = sorted.hashes();
-    let order = sorted.order();
-    let version = |nth: usize| KeyWrite {
-        hash: hashes[order[nth] as usize],
-        position: order[nth],
-    };
-    Ok((
-        parallel::collect(order.len(), REQUESTS_PER_THREAD_MIN, version),
-        Some(sorted.before().to_vec()),
-    ))
-}
-
-#[cfg(not(feature = "cuda"))]
-fn sort_on_gpu(
-    gpu: &VersionSorter,
-    _: u32,
-    _: &impl Fn(u32) -> bool,
-    _: impl Fn(u32) -> KeyWrite,
-) -> Result<(Vec<KeyWrite>, Option<Vec<u32>>)> {
-    match *gpu {}
-}
-
 /// Whether versions of one hash are all of one key.
 fn tells_apart<'k>(table: &[KeyWrite], key: &(impl Fn(u32) -> &'k [u8] + Sync)) -> bool {
     let is_apart = |nth: usize| {
@@ -321,7 +273,8 @@ fn starts(table: &[KeyWrite]) -> Vec<u32> {
 
 /// Which of the starts a hash belongs to.
 fn top_bits(hash: u64, starts: usize) -> usize {
-    to_usize(product_top(hash, starts as u64 - 1))
+    let top = (u128::from(hash) * (starts as u128 - 1)) >> u64::BITS;
+    usize::try_from(top).expect("less than the number of starts")
 }
 
 #[cfg(test)]
