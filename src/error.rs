@@ -451,6 +451,15 @@ impl Error {
             Self::ReadOnly { .. } | Self::NoSpace { .. } | Self::Io { .. }
         )
     }
+
+    /// Whether it says of no damage: a call was refused, or another build knows the format.
+    pub(crate) fn is_no_damage(&self) -> bool {
+        self.is_refusal()
+            || matches!(
+                self,
+                Self::NewerFormat { .. } | Self::OlderFormat { .. } | Self::UnknownFeatures { .. }
+            )
+    }
 }
 
 #[cfg(test)]

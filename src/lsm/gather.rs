@@ -55,7 +55,8 @@ pub(crate) fn next_number(dir: &Dir) -> Result<u64> {
 /// The store that a file says that it belongs to, if its header is whole.
 ///
 /// # Errors
-/// What the operating system answers, and [`Error::OlderFormat`](crate::Error::OlderFormat).
+/// What the operating system answers, [`Error::NewerFormat`](crate::Error::NewerFormat) and
+/// [`Error::OlderFormat`](crate::Error::OlderFormat).
 pub(crate) fn store_of(dir: &Dir, number: u64) -> Result<Option<[u64; 2]>> {
     let file = dir.open_file(&sst::name(number), false)?;
     sst::store_of(&file)

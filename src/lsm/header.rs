@@ -44,7 +44,7 @@ impl Header {
     /// The header that the file at `path` begins with, if it is a whole one of this format.
     ///
     /// # Errors
-    /// [`Error::OlderFormat`] if it is a whole one of an older format.
+    /// [`Error::NewerFormat`], and [`Error::OlderFormat`] if it is a whole one of an older format.
     pub fn read(bytes: &[u8], format: FileFormat, path: &Path) -> Result<Option<Self>> {
         let Ok(header) = bytemuck::try_pod_read_unaligned::<Self>(bytes) else {
             return Ok(None);
@@ -52,7 +52,7 @@ impl Header {
         let whole = Self::new(format, header.preamble.store_id, header.number);
         match whole.check(bytes, format, path) {
             Ok(()) => Ok(Some(whole)),
-            Err(error @ Error::OlderFormat { .. }) => Err(error),
+            Err(error) if error.is_no_damage() => Err(error),
             Err(_) => Ok(None),
         }
     }

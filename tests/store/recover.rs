@@ -1,6 +1,7 @@
 //! `gphash-recover` on directories of stores: what it says, how it ends, and what it leaves.
 
 mod compaction;
+mod formats;
 mod partitions;
 
 use std::collections::BTreeSet;

@@ -107,7 +107,7 @@ impl Footer {
 /// The store that a file says that it belongs to, if its header is whole.
 ///
 /// # Errors
-/// What the operating system answers, and [`Error::OlderFormat`].
+/// What the operating system answers, [`Error::NewerFormat`] and [`Error::OlderFormat`].
 pub fn store_of(file: &PmFile) -> Result<Option<[u64; 2]>> {
     let bytes = reader::read_exactly(file, 0, HEADER as u64)?;
     let header = Header::read(&bytes, FORMAT, file.path())?;

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::Value;
+use crate::Result;
 use crate::lsm::Entry;
 use crate::lsm::cache::FileCache;
 use crate::pm::Dir;
-use crate::{Error, Result};
 
 /// Reads the values to which the entries of a directory refer.
 pub struct ValueSalvage {
@@ -34,9 +34,7 @@ impl ValueSalvage {
             _ => Ok(false),
         });
         match read {
-            Err(error) if error.is_refusal() || matches!(error, Error::NewerFormat { .. }) => {
-                Err(error)
-            }
+            Err(error) if error.is_no_damage() => Err(error),
             read => Ok(read.unwrap_or(false)),
         }
     }

@@ -379,7 +379,8 @@ impl Manifest {
     /// Reads both copies in a directory; the newer valid one holds.
     ///
     /// # Errors
-    /// What is wrong with the first copy if none is valid, and what the operating system answers.
+    /// What is wrong with the first copy if none is valid, [`Error::NewerFormat`] of either one, and what the operating
+    /// system answers.
     pub fn find(dir: &Dir) -> Result<Copies> {
         let [first, second] = NAMES.map(|name| Self::read(dir, name));
         let (newest, others) = match (first, second) {
@@ -391,11 +392,11 @@ impl Manifest {
             (Ok(first), Err(error)) => (first, Some((NAMES[1], error))),
             (Err(error), Ok(second)) => (second, Some((NAMES[0], error))),
             (Err(Error::Missing { .. }), Err(error)) => return Err(error),
-            (Err(_), Err(error)) if error.is_refusal() => return Err(error),
+            (Err(_), Err(error)) if error.is_no_damage() => return Err(error),
             (Err(error), Err(_)) => return Err(error),
         };
         if let Some((_, error)) = &others
-            && error.is_refusal()
+            && error.is_no_damage()
         {
             return Err(error.clone());
         }

@@ -19,6 +19,7 @@ use bytemuck::{Pod, Zeroable};
 use gphash_log_record::SEQUENCE_LIMIT;
 use static_assertions::const_assert_eq;
 
+use super::manifest::Manifest;
 use crate::layout::preamble::{self, FileFormat, Preamble};
 use crate::pm::{Dir, PmFile, Window};
 use crate::pool::parallel;
@@ -91,24 +92,30 @@ pub fn numbers(dir: &Dir) -> Result<Vec<u64>> {
 /// The store that segment `number` says that it belongs to, if its header is whole.
 ///
 /// # Errors
-/// What the operating system answers.
+/// What the operating system answers, and [`Error::NewerFormat`].
 pub fn store_of(dir: &Dir, number: u64) -> Result<Option<[u64; 2]>> {
     match read_header(&dir.open_file(&name(number), false)?) {
         Ok(header) if header.number == number => Ok(Some(header.preamble.store_id)),
-        Err(error) if error.is_refusal() => Err(error),
+        Err(error) if error.is_no_damage() => Err(error),
         Ok(_) | Err(_) => Ok(None),
     }
 }
 
-/// The last segment of the log whose segments up to `named` the manifest counts. A crash, or an older copy of
-/// the manifest, may leave others behind that one: records there go on from its records.
+/// The last segment of the log. A crash, or an older copy of the manifest, may leave others behind the last one that
+/// the manifest counts: records there go on from its records.
 ///
 /// # Errors
-/// What the operating system answers.
-pub fn last(dir: &Dir, store_id: [u64; 2], named: u64) -> Result<u64> {
-    let mut last = named;
+/// What the operating system answers, and [`Error::NewerFormat`] of any segment from the first one on: what a log is
+/// cut off from is removed.
+pub fn last(dir: &Dir, manifest: &Manifest) -> Result<u64> {
+    for number in numbers(dir)? {
+        if number >= manifest.first_segment {
+            store_of(dir, number)?;
+        }
+    }
+    let mut last = manifest.last_segment;
     while dir.has(&name(last + 1))? {
-        match Segment::open(dir, store_id, last + 1) {
+        match Segment::open(dir, manifest.store_id, last + 1) {
             Ok(_) => last += 1,
             Err(error) if error.is_refusal() => return Err(error),
             // It was about to be made.

@@ -61,6 +61,8 @@ pub fn prepare(
         Err(error) if error.is_refusal() => return Err(error),
         mark => mark.unwrap_or_default(),
     };
+    // Before anything changes: it may be of a later format.
+    let mut why = why_not(root, progress)?;
     let manifest = match known(root, identity)? {
         Ok(Copies { manifest, .. }) if !manifest.complete => return Ok(notes),
         Ok(Copies { manifest, .. }) if identity.is_foreign(&manifest, &votes(root, mark)?) => {
@@ -94,7 +96,10 @@ pub fn prepare(
         }
     };
     root.within(LOG).create()?;
-    if let Some(why) = why_not(root, &manifest, mark, progress)? {
+    if mark.is_some_and(|mark| mark.store_id != manifest.store_id) {
+        why = Some("the index of another store".into());
+    }
+    if let Some(why) = why {
         make_index(root, manifest, &why, &mut notes)?;
     }
     Ok(notes)
@@ -160,7 +165,7 @@ fn guessed_partitions(root: &Dir) -> Result<u32> {
             Ok(Some(Copies { manifest, .. })) if manifest.partition == number => {
                 guessed = guessed.max(manifest.partitions);
             }
-            Err(error) if error.is_refusal() => return Err(error),
+            Err(error) if error.is_no_damage() => return Err(error),
             Ok(_) | Err(_) => {}
         }
     }
@@ -331,17 +336,9 @@ fn make_manifest(
 }
 
 /// Why the index cannot be used at all, if it cannot.
-fn why_not(
-    root: &Dir,
-    manifest: &Manifest,
-    mark: Option<Mark>,
-    progress: &(dyn Fn(Progress) + Sync),
-) -> Result<Option<String>> {
+fn why_not(root: &Dir, progress: &(dyn Fn(Progress) + Sync)) -> Result<Option<String>> {
     if !root.has(INDEX)? {
         return Ok(Some("missing".into()));
-    }
-    if mark.is_some_and(|mark| mark.store_id != manifest.store_id) {
-        return Ok(Some("the index of another store".into()));
     }
     let options = MapOptions {
         faults: root.faults(),
@@ -351,10 +348,7 @@ fn why_not(
     match repair::recover_with(&root.entry(INDEX), Repair::Check, progress, &options) {
         Ok(report) if report.key_size == 0 => Ok(None),
         Ok(_) => Ok(Some("an index of keys and values of fixed size".into())),
-        Err(error) if error.is_refusal() || matches!(error, Error::InUse { .. }) => Err(error),
-        Err(error @ (Error::NewerFormat { .. } | Error::OlderFormat { .. })) if mark.is_some() => {
-            Err(error)
-        }
+        Err(error) if error.is_no_damage() || matches!(error, Error::InUse { .. }) => Err(error),
         Err(error) => Ok(Some(error.to_string())),
     }
 }

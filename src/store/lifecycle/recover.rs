@@ -134,7 +134,7 @@ pub(in crate::store) fn recover_with(
             identity::check_name(&root)?;
             return Err(unopened::foreign(&root, "nothing of a store"));
         }
-        Err(error) if error.is_refusal() => return Err(error),
+        Err(error) if error.is_no_damage() => return Err(error),
         // A salvage may make it anew, for a store.
         Err(_) => identity::check_name(&root)?,
     }
@@ -344,7 +344,7 @@ fn check_log(
     let told = |done, total| tell(progress, "log", done, total);
     let (segments, next) = inspect(&log, manifest, Extent::Torn, &|_| true, &told)?;
     let mut errors = segments.iter().filter_map(|found| found.error.as_ref());
-    if let Some(error) = errors.find(|error| error.is_refusal()) {
+    if let Some(error) = errors.find(|error| error.is_no_damage()) {
         return Err(error.clone());
     }
     let segment = |found| FileReport::segment(root, found, ReportState::NeedsRecovery);
@@ -368,10 +368,8 @@ fn check_spill(
     let checks = repair::Checks::new(&dir, manifest.store_id);
     let check = |file: &LevelFile| {
         match checks.check(file, &told) {
-            // A salvage would save nothing of an older format.
-            Err(error) if error.is_refusal() || matches!(error, Error::OlderFormat { .. }) => {
-                Err(error)
-            }
+            // A salvage would save nothing of another format.
+            Err(error) if error.is_no_damage() => Err(error),
             checked => Ok(FileReport::sst(root, &file.path(&dir), &checked)),
         }
     };
@@ -469,7 +467,7 @@ fn index(
             }
             Some(index)
         }
-        Err(error) if error.is_refusal() || matches!(error, Error::InUse { .. }) => {
+        Err(error) if error.is_no_damage() || matches!(error, Error::InUse { .. }) => {
             return Err(error);
         }
         Err(error) => {

@@ -45,7 +45,7 @@ pub fn inspect(
     progress: &dyn Fn(u64, u64),
 ) -> Result<(Vec<InspectedSegment>, Option<u64>)> {
     let last = match extent {
-        Extent::Torn => segment::last(dir, manifest.store_id, manifest.last_segment)?,
+        Extent::Torn => segment::last(dir, manifest)?,
         Extent::Upto(_) => manifest.last_segment,
     };
     let counts = manifest.first_segment..=last;
@@ -135,7 +135,7 @@ pub struct Chain {
 /// What the operating system answers.
 pub fn chain(dir: &Dir, store_id: [u64; 2], last: u64) -> Result<Option<Chain>> {
     let open = |number| match Segment::open(dir, store_id, number) {
-        Err(error) if error.is_refusal() => Err(error),
+        Err(error) if error.is_no_damage() => Err(error),
         opened => Ok(opened.ok()),
     };
     let Some(mut begins) = open(last)? else {

@@ -115,9 +115,8 @@ impl Replay {
     /// [`Error::DamagedLog`], and those of [`Segment::open`].
     pub fn inspect(store_dir: &StoreDir, salvage: bool) -> Result<Self> {
         let manifest = store_dir.manifest();
-        let store_id = manifest.store_id;
         let mut replay = Self {
-            last: segment::last(store_dir.log(), store_id, manifest.last_segment)?,
+            last: segment::last(store_dir.log(), &manifest)?,
             next: manifest.sequence + 1,
             ..Self::empty()
         };
@@ -258,9 +257,9 @@ pub(super) struct Checked {
 }
 
 /// Lets damage pass if the caller wants what lies before it. A call that was refused is no damage: the
-/// next one may succeed, and what was given up for it would be lost.
+/// next one may succeed, and what was given up for it would be lost. Nor is a format of another build.
 fn forgive(error: &Error, salvage: bool) -> Result<()> {
-    if !salvage || error.is_refusal() {
+    if !salvage || error.is_no_damage() {
         return Err(error.clone());
     }
     tracing::warn!(%error, "the log is used up to here");
