@@ -62,6 +62,16 @@ impl ValueFile {
         Ok(opened)
     }
 
+    /// Opens one of which nothing but its values tells what it is.
+    ///
+    /// # Errors
+    /// What the operating system answers.
+    pub fn open_headless(cache: Arc<FileCache>, number: u64) -> Result<Self> {
+        let opened = Self::begun(cache, number);
+        opened.set_len(opened.cache.file(FileKind::Values, number)?.len()?);
+        Ok(opened)
+    }
+
     /// Its number.
     pub fn number(&self) -> u64 {
         self.number
