@@ -5,7 +5,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::rate::Throttle;
+use super::rate::{CHUNK_BYTES, Throttle};
 use crate::engine::Compactor;
 use crate::lsm::cursor::{Cursor, Direction};
 use crate::lsm::levels::{Levels, Output};
@@ -16,9 +16,6 @@ use crate::lsm::version::{LiveValues, LsmVersion};
 use crate::lsm::{Entry, SpillOptions};
 use crate::pool::rates::Side;
 use crate::{Error, Result};
-
-/// Entries after which it is asked whether to stop.
-const STOP_CHECK_ENTRIES: u64 = 256;
 
 /// Keys of a file, at most, by which the work is cut into parts.
 const SAMPLES_PER_FILE: usize = 256;
@@ -293,7 +290,7 @@ impl Job {
             .collect::<Result<_>>()?;
         let mut merge = Merge::new(cursors, Direction::Forward)?;
         let mut output = Output::new(levels, self.level);
-        let (mut done, mut moved) = (0, 0);
+        let (mut asked, mut moved) = (0, 0);
         let spent = |moved: u64, output: &Output| read.get() + moved + output.written();
         while let Some(entry) = merge.entry() {
             if to.is_some_and(|to| to <= entry.key) {
@@ -318,10 +315,13 @@ impl Job {
                 None => {}
             }
             merge.advance()?;
-            done += 1;
             throttle.take_chunk(spent(moved, &output));
-            if done % STOP_CHECK_ENTRIES == 0 && levels.plan().is_stopping {
-                return Ok(None);
+            // By bytes, not entries: a value may be long.
+            if spent(moved, &output) >= asked + CHUNK_BYTES {
+                asked = spent(moved, &output);
+                if levels.plan().is_stopping {
+                    return Ok(None);
+                }
             }
         }
         output.finish()?;

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use crate::lsm::levels::Levels;
 
-/// Bytes after which a part asks.
-const CHUNK_BYTES: u64 = 64 << 10;
+/// Bytes after which a part asks, also whether to stop.
+pub const CHUNK_BYTES: u64 = 64 << 10;
 
 /// What a part of a compaction has taken of the rate, and the time that it works.
 pub struct Throttle<'l> {

@@ -113,6 +113,47 @@ fn moved_values_keep_to_the_rate() {
     assert!(contents(&spill.version(), false, 100).unwrap() == model);
 }
 
+/// Has a compaction stop once it reads a value.
+#[derive(Debug, Default)]
+struct StopAtValue {
+    levels: std::sync::OnceLock<std::sync::Weak<Levels>>,
+    values: AtomicU64,
+}
+
+impl Faults for StopAtValue {
+    fn before(&self, call: crate::pm::Call, path: &std::path::Path) -> std::io::Result<()> {
+        let levels = self.levels.get().and_then(std::sync::Weak::upgrade);
+        if let Some(levels) = levels
+            && call == crate::pm::Call::Read
+            && path.extension().is_some_and(|kind| kind == "val")
+        {
+            levels.plan().is_stopping = true;
+            self.values.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}
+
+/// Long values that are moved keep a store that is closed no longer than short ones.
+#[test]
+fn compaction_of_long_values_stops_after_one() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let faults = Arc::new(StopAtValue::default());
+    let mut wide = options();
+    wide.value_file_bytes = 64 << 20;
+    let spill = open(dir.path(), Some(faults.clone()), wide).unwrap();
+    faults.levels.set(Arc::downgrade(&spill.levels)).unwrap();
+    let is_stopped = || faults.values.load(Ordering::Relaxed) > 0;
+    for sequence in 0..24 {
+        // Most of the first round is overwritten: twenty values are left of its file.
+        let keys = (0..80).filter(|key| sequence == 0 || key % 4 != 0);
+        add(&spill, &values_of(keys, sequence, 100_000)).unwrap();
+        while !is_stopped() && spill.compact().unwrap() {}
+    }
+    let values = faults.values.load(Ordering::Relaxed);
+    assert!((1..=2).contains(&values), "{values} values");
+}
+
 /// It would take years, and additions that wait would take a second each.
 #[test]
 fn additions_do_not_wait_for_the_rate() {
