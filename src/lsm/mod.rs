@@ -37,6 +37,7 @@ use crate::pool::{Pool, parallel};
 pub(crate) use compaction::GpuCompaction;
 use compaction::Workers;
 pub(crate) use gphash_block::{Entry, INLINE_VALUE_BYTES_MAX};
+pub(crate) use header::NUMBERS_MAX;
 use levels::{Levels, Output};
 use lookups::NotRead;
 pub(crate) use lookups::{Lookup, get_each};

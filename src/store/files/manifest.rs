@@ -31,7 +31,7 @@ use gphash_log_record::SEQUENCE_LIMIT;
 use static_assertions::const_assert_eq;
 
 use crate::layout::preamble::{self, FileFormat, Preamble};
-use crate::lsm::LevelFile;
+use crate::lsm::{LevelFile, NUMBERS_MAX};
 use crate::pm::Dir;
 use crate::width::to_usize;
 use crate::{Error, Result};
@@ -337,18 +337,21 @@ impl Manifest {
             manifest.last_segment,
             manifest.sequence,
             manifest.generation,
-            manifest.next_file,
         ];
         if counts.iter().any(|count| *count >= SEQUENCE_LIMIT) {
             let found = format!(
-                "segment, sequence number, generation, next file {counts:?}; each is below {SEQUENCE_LIMIT}"
+                "segment, sequence number, generation {counts:?}; each is below {SEQUENCE_LIMIT}"
             );
             return Err(damaged("last segment and other counts", 40, found));
         }
         let numbers: HashSet<u64> = manifest.files.iter().map(|file| file.number).collect();
-        let is_sound = |file: &LevelFile| file.number < SEQUENCE_LIMIT;
-        if numbers.len() != manifest.files.len() || !manifest.files.iter().all(is_sound) {
-            let found = format!("{:?}", manifest.files);
+        // Files of others have no names.
+        let is_sound = |file: &LevelFile| file.number < NUMBERS_MAX;
+        if numbers.len() != manifest.files.len()
+            || !manifest.files.iter().all(is_sound)
+            || manifest.next_file > NUMBERS_MAX
+        {
+            let found = format!("{:?}, next {}", manifest.files, manifest.next_file);
             return Err(damaged("files below the table", name_end, found));
         }
         Ok(manifest)

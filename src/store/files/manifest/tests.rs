@@ -169,3 +169,19 @@ fn edit_after_one_that_failed_leaves_a_whole_copy() {
         }
     }
 }
+
+/// Files from ten to the power of twelve on have no names.
+#[test]
+fn file_numbers_without_a_name_are_refused() {
+    let numbered = |number, next_file| {
+        let mut manifest = manifest();
+        manifest.files[1].number = number;
+        manifest.next_file = next_file;
+        Manifest::parse(&manifest.to_bytes(), Path::new("MANIFEST"))
+    };
+    assert!(numbered(NUMBERS_MAX - 1, NUMBERS_MAX).is_ok());
+    for (number, next_file) in [(NUMBERS_MAX, NUMBERS_MAX), (12, NUMBERS_MAX + 1)] {
+        let error = numbered(number, next_file).unwrap_err();
+        assert!(matches!(error, Error::Damaged { .. }), "{error}");
+    }
+}
