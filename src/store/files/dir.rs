@@ -568,7 +568,8 @@ impl Catalog for StoreDir {
     }
 
     fn edit(&self, added: &[LevelFile], removed: &[u64]) -> Result<()> {
-        let files = self.manifest().files.len() + added.len();
+        let stays = |file: &&LevelFile| !removed.contains(&file.number);
+        let files = self.manifest().files.iter().filter(stays).count() + added.len();
         if files > FILES_MAX {
             return Err(Error::Limit {
                 path: self.manifest_path(),

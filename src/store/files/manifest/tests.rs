@@ -3,7 +3,10 @@ use rand::rngs::SmallRng;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::*;
+use crate::lsm::Catalog;
 use crate::pm::sim_disk::{Disk, Files};
+use crate::store::files::dir::StoreDir;
+use crate::store::files::identity::PartitionCount;
 
 fn manifest() -> Manifest {
     Manifest {
@@ -184,4 +187,23 @@ fn file_numbers_without_a_name_are_refused() {
         let error = numbered(number, next_file).unwrap_err();
         assert!(matches!(error, Error::Damaged { .. }), "{error}");
     }
+}
+
+/// A list that is full has room for what takes more from it than it adds.
+#[test]
+fn full_list_of_files_can_shrink() {
+    let path = tempfile::tempdir_in("/dev/shm").unwrap();
+    let dir = StoreDir::open(path.path(), None, PartitionCount::ANY, None).unwrap();
+    let file = |number| LevelFile {
+        number,
+        level: 0,
+        len: 1,
+    };
+    let full = 1 << 20;
+    let fill = |manifest: &mut Manifest| manifest.files = (0..full).map(file).collect();
+    dir.edit(fill).unwrap();
+    let refused = Catalog::edit(&dir, &[file(full)], &[full + 1]);
+    assert!(matches!(refused, Err(Error::Limit { .. })), "{refused:?}");
+    Catalog::edit(&dir, &[file(full)], &[3, 4]).unwrap();
+    assert_eq!(dir.manifest().files.len() + 1, FILES_MAX);
 }
