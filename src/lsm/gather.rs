@@ -66,13 +66,35 @@ pub(crate) fn store_of(dir: &Dir, number: u64) -> Result<Option<[u64; 2]>> {
 /// into files from number `next` on: durably, but for their names. The files stay as they are.
 ///
 /// # Errors
-/// What the operating system answers; files that no list has may be left.
+/// What the operating system answers; the new files are removed again.
 pub(crate) fn gather(
     dir: &Dir,
     store_id: [u64; 2],
     numbers: &[u64],
     next: u64,
 ) -> Result<Gathered> {
+    let mut gathered = Gathered::default();
+    let filled = gather_into(&mut gathered, dir, store_id, numbers, next);
+    filled.inspect_err(|_| remove(dir, &gathered.files))?;
+    Ok(gathered)
+}
+
+/// Removes files that no list has. One that stays is removed by the next opening.
+pub(crate) fn remove(dir: &Dir, files: &[LevelFile]) {
+    for file in files {
+        if let Err(error) = dir.remove_file(&sst::name(file.number)) {
+            tracing::warn!(%error, "a file that no list has stays");
+        }
+    }
+}
+
+fn gather_into(
+    gathered: &mut Gathered,
+    dir: &Dir,
+    store_id: [u64; 2],
+    numbers: &[u64],
+    next: u64,
+) -> Result<()> {
     let cache = Arc::new(FileCache::without_blocks(dir.clone()));
     let salvages = numbers
         .iter()
@@ -87,7 +109,6 @@ pub(crate) fn gather(
                 .map(|(key, newest)| Reverse((key, newest, nth))),
         );
     }
-    let mut gathered = Gathered::default();
     let values = ValueSalvage::new(dir, store_id);
     let mut output = Output {
         dir,
@@ -113,8 +134,7 @@ pub(crate) fn gather(
                 .map(|(key, newest)| Reverse((key, newest, nth))),
         );
     }
-    output.end(&mut gathered.files)?;
-    Ok(gathered)
+    output.end(&mut gathered.files)
 }
 
 /// The entries of a file, one after the other.

@@ -276,6 +276,43 @@ fn recovery_of_a_damaged_store_fails_at_every_call() {
     }
 }
 
+/// Whatever call of it fails, a salvage that could not make a manifest anew leaves no sorted files for one.
+#[test]
+fn manifest_that_cannot_be_made_leaves_no_files() {
+    let test_dir = &TestDir::all()[0];
+    let (mut left, _) = killed(test_dir);
+    let is_named = |path: &Path| path.starts_with("MANIFEST") || path.starts_with("MANIFEST.2");
+    left.retain(|path, _| !is_named(path));
+    let path = test_dir.dir.path().join("copy");
+    let ssts = |files: Files| {
+        files
+            .into_keys()
+            .filter(|path| has_extension(path, "sst"))
+            .count()
+    };
+    let mut refused = 0;
+    for first in 0.. {
+        lay(&left, &path);
+        let faults = Failing::at(first, libc::EIO, false);
+        let salvaged = recover_with(&path, Repair::Salvage, &|_| {}, Some(faults.clone()));
+        let found = files(&path).unwrap();
+        if !faults.was_met() {
+            break;
+        }
+        // Failures that come later are the business of others.
+        if found.keys().any(|path| is_named(path)) {
+            continue;
+        }
+        assert_eq!(
+            ssts(found),
+            ssts(left.clone()),
+            "call {first}: {salvaged:?}"
+        );
+        refused += 1;
+    }
+    assert!(refused > 20, "{refused}");
+}
+
 #[test]
 fn recovery_discards_nothing_after_a_read_error() {
     let refusals: [fn(Call, &Path) -> bool; 3] = [

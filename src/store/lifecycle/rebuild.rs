@@ -255,6 +255,18 @@ fn make_manifest(
     }
     let next_file = gather::next_number(&spill)?;
     let next_file = next_file.max(older.map_or(1, |older| older.next_file));
+    let log = root.within(LOG);
+    let last = segment::numbers(&log)?.into_iter().rev();
+    let is_ours = |&number: &_| segment::store_of(&log, number).ok().flatten() == Some(store_id);
+    let mut last = last.filter(is_ours);
+    let chain = match last.next() {
+        Some(last) => inspect::chain(&log, store_id, last)?.map(|chain| (chain, last)),
+        None => None,
+    };
+    let (partitions, partition) = match older.filter(|older| !identity.is_misnumbered(older)) {
+        Some(older) => (older.partitions, older.partition),
+        None => (identity.partitions(root)?, identity.partition),
+    };
     let gathered = gather::gather(&spill, store_id, &ours, next_file)?;
     if !ours.is_empty() {
         notes.push(note(
@@ -268,14 +280,6 @@ fn make_manifest(
             ),
         ));
     }
-    let log = root.within(LOG);
-    let last = segment::numbers(&log)?.into_iter().rev();
-    let is_ours = |&number: &_| segment::store_of(&log, number).ok().flatten() == Some(store_id);
-    let mut last = last.filter(is_ours);
-    let chain = match last.next() {
-        Some(last) => inspect::chain(&log, store_id, last)?.map(|chain| (chain, last)),
-        None => None,
-    };
     let reached = gathered.sequence.max(mark.map_or(0, |mark| mark.sequence));
     let (first_segment, last_segment, sequence) = match chain {
         Some((chain, last)) => (chain.segment, last, chain.first - 1),
@@ -302,10 +306,6 @@ fn make_manifest(
     }
     let generation = mark.map_or(0, |mark| mark.generation);
     let generation = generation.max(older.map_or(0, |older| older.generation)) + 1;
-    let (partitions, partition) = match older.filter(|older| !identity.is_misnumbered(older)) {
-        Some(older) => (older.partitions, older.partition),
-        None => (identity.partitions(root)?, identity.partition),
-    };
     let manifest = Manifest {
         store_id,
         complete: true,
@@ -331,7 +331,16 @@ fn make_manifest(
         files: gathered.files,
         others: vec![0; manifest::others(partitions, partition)],
     };
-    manifest.write(root)?;
+    manifest.write(root).inspect_err(|_| {
+        // Unless a copy may have the files, the next attempt would make them once more.
+        let is_without = match Manifest::find(root) {
+            Ok(found) => found.manifest != manifest,
+            Err(error) => !error.is_refusal(),
+        };
+        if is_without {
+            gather::remove(&spill, &manifest.files);
+        }
+    })?;
     Ok(manifest)
 }
 
