@@ -85,7 +85,7 @@ impl Levels {
             let is_old_sst = sst::number(name).is_some_and(|number| !counts(number));
             let of_values = values::number(name);
             let has_old_values = of_values.is_some_and(|number| !version.refers_to(number));
-            is_old_sst || has_old_values
+            sst::is_left_behind(name) || is_old_sst || has_old_values
         };
         let old: Vec<&String> = names.iter().filter(is_old).collect();
         if !old.is_empty() {

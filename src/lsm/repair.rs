@@ -64,18 +64,13 @@ impl Checks {
     }
 }
 
-/// Writes what is whole of a file's data blocks, durably, into file `number`, which the catalog must list instead:
-/// until then whoever comes next finds the same. An entry whose value is not whole in its value file is lost, too. Of a
-/// file that is not there nothing is saved. What levels below have of the keys that are lost comes to light again.
+/// Writes a file anew from its data blocks that are whole, in its own place: atomically and durably. An entry whose
+/// value is not whole in its value file is lost, too. Of a file that is not there nothing is saved. What levels below have of the keys that are lost comes to light
+/// again. Others must not have the file open.
 ///
 /// # Errors
-/// What the operating system answers.
-pub(crate) fn repair(
-    dir: &Dir,
-    file: &LevelFile,
-    number: u64,
-    store_id: [u64; 2],
-) -> Result<Repaired> {
+/// What the operating system answers; the file is what it was.
+pub(crate) fn repair(dir: &Dir, file: &LevelFile, store_id: [u64; 2]) -> Result<Repaired> {
     if !dir.has(&sst::name(file.number))? {
         return Ok(Repaired {
             file: None,
@@ -86,8 +81,8 @@ pub(crate) fn repair(
     let cache = Arc::new(FileCache::without_blocks(dir.clone()));
     let salvage = Salvage::open(&cache, store_id, file.number)?;
     let values = ValueSalvage::new(dir, store_id);
-    let name = sst::name(number);
-    let mut writer = Writer::create(dir, name.clone(), store_id, number, 0)?;
+    let name = sst::next_name(file.number);
+    let mut writer = Writer::create(dir, name, store_id, file.number, 0)?;
     let mut kept = 0;
     let mut last: Option<Vec<u8>> = None;
     for block in salvage.blocks() {
@@ -109,8 +104,9 @@ pub(crate) fn repair(
         return Ok(Repaired { file, kept, lost });
     }
     let len = writer.finish()?;
-    dir.open_file(&name, false)?.sync_dir()?;
-    let level = file.level;
-    let file = Some(LevelFile { number, level, len });
+    let mut repaired = dir.open_file(&sst::next_name(file.number), false)?;
+    repaired.rename(&sst::name(file.number))?;
+    repaired.sync_dir()?;
+    let file = Some(LevelFile { len, ..*file });
     Ok(Repaired { file, kept, lost })
 }

@@ -246,7 +246,7 @@ fn sst_that_is_forged_is_read_or_refused() {
             len: bytes.len() as u64,
         };
         opened += u32::from(ask(&dir, &file));
-        if let Some(file) = repair(&dir, &file, NUMBER + 2, STORE).unwrap().file {
+        if let Some(file) = repair(&dir, &file, STORE).unwrap().file {
             assert!(ask(&dir, &file));
             repaired += 1;
         }

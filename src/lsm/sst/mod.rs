@@ -119,6 +119,19 @@ pub fn name(number: u64) -> String {
     format!("{number:012}.sst")
 }
 
+/// The name of what takes the place of file `number`.
+pub fn next_name(number: u64) -> String {
+    name(number) + NEXT
+}
+
+/// Whether a file has a name that only one has which was left behind.
+pub fn is_left_behind(file_name: &str) -> bool {
+    let name = file_name.strip_suffix(NEXT);
+    name.is_some_and(|name| number(name).is_some())
+}
+
+const NEXT: &str = ".next";
+
 /// The number of the file that has this name.
 pub fn number(file_name: &str) -> Option<u64> {
     let number = file_name.strip_suffix(".sst")?.parse().ok()?;

@@ -171,7 +171,7 @@ fn repair_fails_at_every_call() {
         std::fs::write(&path, &bytes).unwrap();
         let faults = Arc::new(Failing::at(first, false, libc::EIO));
         let failing = Dir::at(dir.path().to_path_buf(), Some(faults));
-        match repair(&failing, &file, 99, options().store_id) {
+        match repair(&failing, &file, options().store_id) {
             Ok(repaired) => {
                 assert!(repaired.kept > 0 && repaired.lost == Some(150 - repaired.kept));
                 assert!(first > 5);
@@ -179,9 +179,10 @@ fn repair_fails_at_every_call() {
             }
             Err(error) => assert!(matches!(error, Error::Io { .. }), "{error}"),
         }
-        let repaired = repair(&dir, &file, 99, options().store_id).unwrap();
-        assert!(repaired.lost > Some(0));
-        assert!(std::fs::read(&path).unwrap() == bytes);
+        let now = std::fs::read(&path).unwrap();
+        let repaired = repair(&dir, &file, options().store_id).unwrap();
+        // Only the name of a repaired file was not durable.
+        assert!(now == bytes || repaired.lost == Some(0));
     }
 }
 

@@ -15,7 +15,7 @@ use super::rebuild::Note;
 use super::report::{FileReport, StoreFile, StoreReport, tell};
 use crate::engine::DeviceBudget;
 use crate::index::repair::recover_with as recover_index;
-use crate::lsm::{Catalog, LevelFile, gather, repair};
+use crate::lsm::{Catalog, LevelFile, repair};
 use crate::pm::{Dir, Faults, MapOptions};
 use crate::pool::parallel;
 use crate::store::Store;
@@ -394,12 +394,8 @@ fn repair_spill(store_dir: &StoreDir, files: &mut [FileReport]) -> Result<u64> {
         }
         // Whoever comes after a salvage that is cut short must compare the index with the files as this one does.
         store_dir.begin_salvage()?;
-        let spill = store_dir.spill();
-        let number = gather::next_number(spill)?.max(manifest.next_file);
-        let repaired = repair::repair(spill, file, number, manifest.store_id)?;
+        let repaired = repair::repair(store_dir.spill(), file, manifest.store_id)?;
         Catalog::edit(store_dir, repaired.file.as_slice(), &[file.number])?;
-        // The next one may need its room.
-        gather::remove(spill, &[*file]);
         lost += repaired.lost.unwrap_or_default();
         report.damage.push(match repaired.lost {
             Some(lost) => format!(
