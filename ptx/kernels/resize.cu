@@ -61,11 +61,13 @@ __device__ void drain_buckets(const TableView &view, u64 from, u64 to, Counters 
         order();
         if (moves) table.copy_record(above, moved);
         order();
+        // What a load of the cache has found there before was another item's, perhaps in this record. Lookups find the one
+        // below until it is cleared.
+        if (moves) uncache(view, above.bucket.ordinal, above.index);
+        order();
         table.clear(below, moves || moved_before);
         order();
         if (moves || moved_before) uncache(view, below.bucket.ordinal, below.index);
-        // What a load of the cache has found there before was another item's, perhaps in this record.
-        if (moves) uncache(view, above.bucket.ordinal, above.index);
         tally.operations += moves;
         tally.full += member && !moves && !moved_before;
         if (moves) tally.touches += 2;

@@ -42,6 +42,9 @@ const_assert_eq!(size_of::<Preamble>(), 32);
 
 const CHECKSUM: usize = size_of::<u64>();
 
+/// No build has a version from this one on. Damage of several bytes says so.
+const VERSIONS_MAX: u32 = 1 << 16;
+
 impl FileFormat {
     /// What a new file begins with.
     pub const fn preamble(self, flags: u32, store_id: [u64; 2]) -> Preamble {
@@ -54,7 +57,8 @@ impl FileFormat {
     }
 
     /// Checks magic and version of the file at `path` that begins with `bytes`. A version that is cut off passes. A later
-    /// one is damage if `bytes` end with the checksum that they have with a version that this build knows.
+    /// one is damage if `bytes` end with the checksum that they have with a version that this build knows, or if it never
+    /// will be one.
     ///
     /// # Errors
     /// [`Error::Foreign`], [`Error::NewerFormat`] or [`Error::Damaged`].
@@ -81,6 +85,14 @@ impl FileFormat {
                 what: "version of the file",
                 at: 8,
                 found: format!("{found}; the checksum is that of version {version}"),
+            });
+        }
+        if found >= VERSIONS_MAX {
+            return Err(Error::Damaged {
+                path,
+                what: "version of the file",
+                at: 8,
+                found: format!("{found}; versions are below {VERSIONS_MAX}"),
             });
         }
         Err(Error::NewerFormat {

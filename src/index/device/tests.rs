@@ -142,6 +142,7 @@ fn reserved_bucket_that_is_never_free_is_no_reason_to_grow() {
 #[test]
 fn compaction_at_rest_waits_for_lookups_of_device_slices() {
     const LOOKED_UP: usize = 4096;
+    const REST: Duration = Duration::from_secs(2);
     type Value = [u64; 32];
     let Some(_alone) = alone() else { return };
     let device = Device::open(0).unwrap();
@@ -156,8 +157,9 @@ fn compaction_at_rest_waits_for_lookups_of_device_slices() {
     let options = Options::new()
         .engine(GPU)
         .cache_period(None)
-        .idle_compaction(Some(Duration::from_millis(200)));
+        .idle_compaction(Some(REST));
     let index = Index::<u64, Value>::open(&path, &options).unwrap();
+    let mut last = Instant::now();
     let used = || std::fs::metadata(&path).unwrap().blocks();
     let before = used();
     let entered = device.enter().unwrap();
@@ -168,8 +170,8 @@ fn compaction_at_rest_waits_for_lookups_of_device_slices() {
     // SAFETY: the block is as long, and stays until the copy is done.
     unsafe { copy_in(&stream, at, bytemuck::cast_slice(&keys[..LOOKED_UP])).unwrap() };
     wait(&stream).unwrap();
-    let began = Instant::now();
-    while began.elapsed() < Duration::from_secs(3) {
+    let (began, mut longest) = (last, Duration::ZERO);
+    while began.elapsed() < 3 * REST {
         // SAFETY: the parts of the block are as long, and in use for longer than the call.
         let found = unsafe {
             index.get_device(
@@ -180,8 +182,16 @@ fn compaction_at_rest_waits_for_lookups_of_device_slices() {
             )
         };
         found.unwrap();
+        longest = longest.max(last.elapsed());
+        last = Instant::now();
     }
-    assert!(used() > before / 2, "compacted at {} of {before}", used());
+    // A machine that is busy with other things may look as if it rests.
+    let is_compacted = used() < before / 2;
+    assert!(
+        !is_compacted || longest > REST / 4,
+        "at {} of {before}",
+        used()
+    );
     drop(entered);
     wait_for("the compaction", || used() < before / 2);
 }

@@ -50,7 +50,11 @@ fn version_that_the_checksum_denies_is_damage() {
         assert!(is_told, "bit {bit}: {refused:?}");
         seal(&mut damaged);
         let refused = FORMAT.check(&damaged, path);
-        let is_told = matches!(refused, Err(Error::NewerFormat { .. }));
+        let is_told = match bit {
+            ..16 => matches!(refused, Err(Error::NewerFormat { .. })),
+            // No build will write that.
+            _ => matches!(refused, Err(Error::Damaged { at: 8, .. })),
+        };
         assert!(is_told, "bit {bit}: {refused:?}");
     }
 }

@@ -24,7 +24,7 @@ use super::manifest::{Copies, FILES_MAX, Manifest};
 use super::reserve::{Purpose, Reserve, Shares};
 use super::unopened::{check_mark, inspect, mark, missing_index};
 use crate::layout::{Mark, PAGE};
-use crate::lsm::{Catalog, LevelFile};
+use crate::lsm::{Catalog, LevelFile, NUMBERS_MAX};
 use crate::pm::{Dir, Entry, Faults, PmFile};
 use crate::pool::parallel;
 use crate::store::files::segment;
@@ -576,6 +576,14 @@ impl Catalog for StoreDir {
                 what: "files below the table",
                 needed: files as u64,
                 limit: FILES_MAX as u64,
+            });
+        }
+        if let Some(file) = added.iter().find(|file| file.number >= NUMBERS_MAX) {
+            return Err(Error::Limit {
+                path: self.manifest_path(),
+                what: "numbers of files below the table",
+                needed: file.number,
+                limit: NUMBERS_MAX - 1,
             });
         }
         self.edit(|manifest| {

@@ -218,13 +218,23 @@ impl Manifest {
     /// # Errors
     /// [`Error::Foreign`], [`Error::NewerFormat`] or [`Error::Damaged`].
     pub fn parse(bytes: &[u8], path: &Path) -> Result<Self> {
-        FORMAT.check(bytes, path)?;
         let damaged = |what, at: usize, found: String| Error::Damaged {
             path: path.to_path_buf(),
             what,
             at: at as u64,
             found,
         };
+        let checked = FORMAT.check(bytes, path);
+        if let Err(Error::NewerFormat { found, .. }) = checked {
+            // Behind the checksum there may be what a longer list has left.
+            let mut known = bytes.to_vec();
+            known[8..12].copy_from_slice(&FORMAT.version.to_le_bytes());
+            if Self::parse(&known, path).is_ok() {
+                let found = format!("{found}; all else is of version {}", FORMAT.version);
+                return Err(damaged("version of the file", 8, found));
+            }
+        }
+        checked?;
         let cut = || {
             let found = format!("the file has only {} bytes", bytes.len());
             damaged("manifest", bytes.len(), found)

@@ -341,8 +341,10 @@ impl Partitions {
         if whole {
             // Of a batch that changes nothing, none of them needs room.
             each(apart, shares.iter().zip(&started), |(share, started)| {
-                let execution = start(share, jobs, None)?;
-                started.get_or_init(|| execution);
+                if started.get().is_none() {
+                    let execution = start(share, jobs, None)?;
+                    started.get_or_init(|| execution);
+                }
                 Ok(())
             })?;
             let failed = shares.iter().zip(&started).filter_map(|(share, started)| {

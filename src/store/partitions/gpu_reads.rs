@@ -18,8 +18,8 @@ use super::gpu_questions::{Asked, parts_of};
 use crate::engine::{DeviceBudget, Locator, locator};
 use crate::gpu::locator::{ABSENT, Answers, CHUNK, EXCHANGES, Said, Size, Terms, Usable};
 use crate::index::bytes::Held;
+use crate::pool::parallel;
 use crate::pool::rates::{Rates, Side};
-use crate::pool::{join, parallel};
 use crate::store::columns::requests::ColumnBatch;
 use crate::store::columns::{
     Bytes, ColumnBuilder, EndsCopy, Lent, NULL_END, PART_VALUES, ValuesPart,
@@ -169,22 +169,18 @@ impl GpuReads {
         Some(turn)
     }
 
-    /// Has the GPU copy what has changed, if it is to help with a mixed column, and does something `beside` that. To be called
-    /// before anybody waits for that column.
-    pub fn catch_up<T: Send>(
-        &self,
-        partitions: &Partitions,
-        columns: &ColumnBatch,
-        beside: impl FnOnce() -> T + Send,
-    ) -> T {
+    /// Has the GPU copy what has changed, if it is to help with a mixed column. To be called before anybody waits for
+    /// that column.
+    pub fn catch_up(&self, partitions: &Partitions, columns: &ColumnBatch) {
         let (keys, kind) = (columns.len(), ColumnKind::of(columns));
         let is_worth_it = |_: &Gpu| self.is_worth_it(kind, |rates| rates.would_choose(keys as u64));
-        let Some(turn) = self.take(partitions, keys, kind, is_worth_it) else {
-            return beside();
-        };
-        let threads = &partitions.shared().threads.reads;
-        let (done, ()) = threads.install(|| join(beside, || turn.catch_up()));
-        done
+        if let Some(turn) = self.take(partitions, keys, kind, is_worth_it) {
+            partitions
+                .shared()
+                .threads
+                .reads
+                .install(|| turn.catch_up());
+        }
     }
 
     fn take<'p>(

@@ -182,16 +182,14 @@ impl Partitions {
         user_code::may_change()?;
         let threads = &self.shared().threads;
         run_off_pool(|| {
-            let split = || self.split(work.batch().expect("it has requests"));
-            #[cfg(feature = "cuda")]
-            let split = || match &work {
-                Work::Columns(columns) if columns.is_answered() => {
-                    self.shared().gpu_reads.catch_up(self, columns, split)
-                }
-                _ => split(),
-            };
-            let split = split();
+            let split = self.split(work.batch().expect("it has requests"));
             self.wait_for_room(&split);
+            #[cfg(feature = "cuda")]
+            if let Work::Columns(columns) = &work
+                && columns.is_answered()
+            {
+                self.shared().gpu_reads.catch_up(self, columns);
+            }
             let mut left = retries(&work);
             let submit = |work| {
                 self.queue

@@ -5,7 +5,6 @@ use std::sync::atomic::AtomicBool;
 
 use super::*;
 use crate::ReportState;
-use crate::index::fault_tests::faults::Failing;
 use crate::lsm::{Catalog, LevelFile};
 use crate::pm::{Call, Faults};
 use crate::store::files::dir::StoreDir;
@@ -14,6 +13,8 @@ use crate::store::lifecycle::recover::recover_with;
 use crate::store::recover;
 use crate::store::{Durability, Repair, Store, StoreOptions};
 use crate::table::item::Mutation;
+
+mod files;
 
 /// A store whose budget has room for all, so that nothing leaves by itself.
 fn store(dir: &tempfile::TempDir) -> Store {
@@ -651,28 +652,4 @@ fn damaged_item_that_hides_others_is_not_found_again_and_again() {
     assert_eq!(rounds.get(), 2);
     assert_eq!(store.state().tiers.table.len(), 1);
     assert!(matches!(store.get(&all[7]), Err(Error::Damaged { .. })));
-}
-
-/// A snapshot sees an old version whatever has become of the file with the new one, one key at a time or several.
-#[test]
-fn snapshot_sees_old_versions_beside_a_file_that_cannot_be_read() {
-    let dir = tempfile::tempdir().unwrap();
-    let is_read = |call, path: &Path| call == Call::Read && path.to_string_lossy().contains(".sst");
-    let faults = Failing::only(is_read, libc::EIO);
-    let options = StoreOptions::new()
-        .durability(Durability::None)
-        .memory_budget(1 << 20)
-        .faults(faults.clone());
-    let store = Store::open(dir.path().join("store"), &options).unwrap();
-    store.put("a", "old").unwrap();
-    let snapshot = store.snapshot();
-    store.put("a", "new").unwrap();
-    evict(&store, |_| {});
-    faults.cure(false);
-    assert!(store.get(b"a").is_err());
-    let old = Some(b"old".to_vec());
-    assert_eq!(snapshot.get(b"a").unwrap(), old);
-    assert_eq!(snapshot.multi_get(&["a"]).unwrap(), [old]);
-    faults.cure(true);
-    assert_eq!(store.get(b"a").unwrap(), Some(b"new".to_vec()));
 }
