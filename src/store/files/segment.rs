@@ -341,5 +341,5 @@ fn read_header(file: &PmFile) -> Result<Header> {
     Ok(header)
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;
