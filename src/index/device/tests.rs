@@ -143,6 +143,7 @@ fn reserved_bucket_that_is_never_free_is_no_reason_to_grow() {
 fn compaction_at_rest_waits_for_lookups_of_device_slices() {
     const LOOKED_UP: usize = 4096;
     const REST: Duration = Duration::from_secs(2);
+    const BETWEEN: Duration = Duration::from_millis(150);
     type Value = [u64; 32];
     let Some(_alone) = alone() else { return };
     let device = Device::open(0).unwrap();
@@ -184,6 +185,8 @@ fn compaction_at_rest_waits_for_lookups_of_device_slices() {
         found.unwrap();
         longest = longest.max(last.elapsed());
         last = Instant::now();
+        // Long enough for a compaction, which would end where a lookup waits for it.
+        std::thread::sleep(BETWEEN);
     }
     // A machine that is busy with other things may look as if it rests.
     let is_compacted = used() < before / 2;
