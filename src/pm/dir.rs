@@ -411,25 +411,3 @@ fn beyond_standard(opened: OwnedFd) -> io::Result<OwnedFd> {
 fn dir_flags() -> OFlags {
     OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC
 }
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-    use crate::index::fault_tests::faults::Failing;
-
-    /// Who finds it takes its name for durable.
-    #[test]
-    fn directory_whose_name_is_not_durable_does_not_stay() {
-        let parent = tempfile::tempdir().unwrap();
-        let faults = Failing::only(|call, _| call == Call::SyncDir, libc::EIO);
-        let root = Dir::at(parent.path().to_path_buf(), Some(faults.clone()));
-        let made = root.within("above").within("below");
-        root.within("above").create().unwrap();
-        faults.cure(false);
-        assert!(made.create().is_err());
-        assert!(!made.path().exists());
-        faults.cure(true);
-        made.create().unwrap();
-        assert!(made.path().exists());
-    }
-}

@@ -4,6 +4,7 @@
 
 use std::ops::Range;
 
+use gphash_layout::width::{product_top, to_usize};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::hash_filter::{HashFilter, hash_seed};
@@ -273,8 +274,7 @@ fn starts(table: &[KeyWrite]) -> Vec<u32> {
 
 /// Which of the starts a hash belongs to.
 fn top_bits(hash: u64, starts: usize) -> usize {
-    let top = (u128::from(hash) * (starts as u128 - 1)) >> u64::BITS;
-    usize::try_from(top).expect("less than the number of starts")
+    to_usize(product_top(hash, starts as u64 - 1))
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use super::{
     Durability, FileReport, Repair, Store, StoreFile, StoreOptions, StoreReport, WriteBatch,
 };
 use crate::index::fault_tests::faults::{Failing, TestDir};
-use crate::pm::{Call, Faults, sim_disk};
+use crate::pm::{Call, Dir, Faults, sim_disk};
 use crate::store::files::dir::Room;
 use crate::store::lifecycle::recover::recover_with;
 use crate::store::wal::record::{Entry, GroupPart};
@@ -551,4 +551,20 @@ impl Faults for FailingNext {
             false => Ok(()),
         }
     }
+}
+
+/// Who finds a directory takes its name for durable.
+#[test]
+fn directory_whose_name_is_not_durable_does_not_stay() {
+    let parent = tempfile::tempdir().unwrap();
+    let faults = Failing::only(|call, _| call == Call::SyncDir, libc::EIO);
+    let root = Dir::at(parent.path().to_path_buf(), Some(faults.clone()));
+    let made = root.within("above").within("below");
+    root.within("above").create().unwrap();
+    faults.cure(false);
+    assert!(made.create().is_err());
+    assert!(!made.path().exists());
+    faults.cure(true);
+    made.create().unwrap();
+    assert!(made.path().exists());
 }

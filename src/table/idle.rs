@@ -145,7 +145,6 @@ impl<M: Medium> Table<M> {
     }
 
     /// Whether it is to be found out if the table rests.
-    #[cfg(feature = "cuda")]
     pub(crate) fn watches_rest(&self) -> bool {
         self.maintenance.idle.is_likely.load(Ordering::Relaxed)
     }
@@ -158,10 +157,10 @@ impl<M: Medium> Table<M> {
         watch: &mut IdleWatch,
         compact: impl FnOnce() -> Result<bool>,
     ) -> Option<Duration> {
-        let idle = &self.maintenance.idle;
-        if !idle.is_likely.load(Ordering::Relaxed) {
+        if !self.watches_rest() {
             return None;
         }
+        let idle = &self.maintenance.idle;
         if let Some(wait) = self.until_rest(watch)? {
             return Some(wait);
         }

@@ -2611,8 +2611,8 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "a compaction takes of its rate at its end alone",
         file: "src/lsm/compaction/job.rs",
-        find: "            throttle.take_chunk(spent(moved, &output));\n",
-        replacement: "",
+        find: "            if throttle.take_chunk(spent(moved, &output)) && levels",
+        replacement: "            if levels",
         suite: Suite::Unit("lsm::tests::rate"),
     },
     Mutation {

@@ -5,7 +5,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::rate::{CHUNK_BYTES, Throttle};
+use super::rate::Throttle;
 use crate::engine::Compactor;
 use crate::lsm::cursor::{Cursor, Direction};
 use crate::lsm::levels::{Levels, Output};
@@ -290,7 +290,7 @@ impl Job {
             .collect::<Result<_>>()?;
         let mut merge = Merge::new(cursors, Direction::Forward)?;
         let mut output = Output::new(levels, self.level);
-        let (mut asked, mut moved) = (0, 0);
+        let mut moved = 0;
         let spent = |moved: u64, output: &Output| read.get() + moved + output.written();
         while let Some(entry) = merge.entry() {
             if to.is_some_and(|to| to <= entry.key) {
@@ -315,13 +315,9 @@ impl Job {
                 None => {}
             }
             merge.advance()?;
-            throttle.take_chunk(spent(moved, &output));
             // By bytes, not entries: a value may be long.
-            if spent(moved, &output) >= asked + CHUNK_BYTES {
-                asked = spent(moved, &output);
-                if levels.plan().is_stopping {
-                    return Ok(None);
-                }
+            if throttle.take_chunk(spent(moved, &output)) && levels.plan().is_stopping {
+                return Ok(None);
             }
         }
         output.finish()?;

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use crate::lsm::levels::Levels;
 
-/// Bytes after which a part asks, also whether to stop.
-pub const CHUNK_BYTES: u64 = 64 << 10;
+/// Bytes after which a part asks.
+const CHUNK_BYTES: u64 = 64 << 10;
 
 /// What a part of a compaction has taken of the rate, and the time that it works.
 pub struct Throttle<'l> {
@@ -40,11 +40,13 @@ impl<'l> Throttle<'l> {
         }
     }
 
-    /// As [`take`](Self::take), if that is a chunk more than was taken.
-    pub fn take_chunk(&mut self, bytes: u64) {
-        if bytes >= self.taken + CHUNK_BYTES {
+    /// As [`take`](Self::take), if that is a chunk more than was taken; says whether it is.
+    pub fn take_chunk(&mut self, bytes: u64) -> bool {
+        let is_due = bytes >= self.taken + CHUNK_BYTES;
+        if is_due {
             self.take(bytes);
         }
+        is_due
     }
 
     /// How long the part has worked, that is, not waited.

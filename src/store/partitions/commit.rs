@@ -19,6 +19,7 @@ use std::time::Instant;
 use parking_lot::MutexGuard;
 
 use super::Partitions;
+use super::apart::Apart;
 use crate::engine::VersionSorter;
 use crate::hot_cache::Blocked;
 use crate::pool::parallel;
@@ -331,24 +332,25 @@ impl Partitions {
         let turn = self.shared().sorter.turn(len);
         let apart = Apart::of(shares.iter().map(|share| share.len));
         let started: Vec<OnceLock<_>> = shares.iter().map(|_| OnceLock::new()).collect();
+        let begin = |nth: usize, gpu| {
+            if started[nth].get().is_none() {
+                let execution = start(&shares[nth], jobs, gpu)?;
+                started[nth].get_or_init(|| execution);
+            }
+            Ok(started[nth].get().expect("it has just been started"))
+        };
+        let all = 0..shares.len();
         if let Some(gpu) = turn.gpu {
             // One at a time has it, and shares the rest of its work with the other threads.
-            for (share, started) in shares.iter().zip(&started) {
-                let execution = start(share, jobs, Some(gpu))?;
-                started.get_or_init(|| execution);
-            }
+            let mut begun = all.clone().map(|nth| begin(nth, Some(gpu)));
+            begun.try_for_each(|begun| begun.map(drop))?;
         }
-        if whole {
+        // Nothing but a merge fails by itself.
+        if whole && self.first().state.operator.is_some() {
             // Of a batch that changes nothing, none of them needs room.
-            each(apart, shares.iter().zip(&started), |(share, started)| {
-                if started.get().is_none() {
-                    let execution = start(share, jobs, None)?;
-                    started.get_or_init(|| execution);
-                }
-                Ok(())
-            })?;
-            let failed = shares.iter().zip(&started).filter_map(|(share, started)| {
-                let (nth, error) = started.get()?.failure()?;
+            let begun = apart.try_map(all.clone(), |nth| begin(nth, None))?;
+            let failed = shares.iter().zip(begun).filter_map(|(share, execution)| {
+                let (nth, error) = execution.failure()?;
                 let Run { job, rank, .. } = share.runs[0];
                 Some((jobs[job].1.position(rank, nth), error))
             });
@@ -357,13 +359,9 @@ impl Partitions {
             }
         }
         // By one thread each, which finds in its caches what it has just made.
-        let mut prepared = each(apart, shares.iter().zip(&started), |(share, started)| {
-            if started.get().is_none() {
-                let execution = start(share, jobs, None)?;
-                started.get_or_init(|| execution);
-            }
-            let execution = started.get().expect("it has just been started");
-            self.prepare(share, jobs, execution)
+        let mut prepared = apart.try_map(all, |nth| {
+            let execution = begin(nth, None)?;
+            self.prepare(&shares[nth], jobs, execution)
         })?;
         turn.done();
         let executions: Vec<_> = started.iter().filter_map(OnceLock::get).collect();
@@ -681,41 +679,4 @@ fn block_cached<'c>(changes: &[PartitionWrites<'c>]) -> Vec<Option<Blocked<'c, '
     parallel::map_if_long((len as u64, least), changes, |change| {
         change.state.shared.block_cached(change.finals())
     })
-}
-
-/// Whether each share is done by one thread. To share it once more costs more than it saves, unless threads would have
-/// nothing to do: there are fewer shares, or some are much longer.
-#[derive(Clone, Copy)]
-struct Apart(bool);
-
-impl Apart {
-    /// That of shares of these lengths.
-    fn of(lens: impl Iterator<Item = usize> + Clone) -> Self {
-        let (threads, shares) = (parallel::threads(), lens.clone().count());
-        let longest = lens.clone().max().unwrap_or(0);
-        let is_even = 2 * longest * shares <= 3 * lens.sum::<usize>();
-        let is_full = shares.is_multiple_of(threads) || shares >= 4 * threads;
-        Self(is_even && is_full)
-    }
-
-    /// What `make` makes of each, side by side if there are threads for that.
-    fn map<T: Send, R: Send>(
-        self,
-        of: impl IntoIterator<Item = T>,
-        make: impl Fn(T) -> R + Sync,
-    ) -> Vec<R> {
-        parallel::map_if_shared(of, |one| match self.0 {
-            true => parallel::alone(|| make(one)),
-            false => make(one),
-        })
-    }
-}
-
-/// As [`Apart::map`], unless one of them fails.
-fn each<T: Send, R: Send>(
-    apart: Apart,
-    of: impl IntoIterator<Item = T>,
-    make: impl Fn(T) -> Result<R> + Sync,
-) -> Result<Vec<R>> {
-    apart.map(of, make).into_iter().collect()
 }

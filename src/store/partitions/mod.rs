@@ -7,6 +7,7 @@
 //!  several ----> the queue here: whoever leads it holds the queues of the partitions, then executes in each
 //! ```
 
+mod apart;
 mod column_reads;
 mod commit;
 #[cfg(feature = "cuda")]
