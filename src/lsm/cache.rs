@@ -1,7 +1,7 @@
-//! What is kept of files in memory: open handles, and the data blocks used most.
+//! What is kept of files in memory: open handles, and the blocks used most.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -11,10 +11,11 @@ use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
 use super::sst;
-use super::sst::{BLOCK_BYTES, Block};
+use super::sst::{BLOCK_BYTES, Block, BlockHandle, MetaBlocks};
 use super::values;
 use super::values::ValueFile;
 use crate::pm::{Dir, PmFile};
+use crate::pool::clock::{Clock, Slot};
 use crate::pool::worker::{REST, Worker};
 use crate::width::to_usize;
 use crate::{Error, Result};
@@ -82,6 +83,12 @@ pub struct FileCache {
     /// Their file system does not know reads that do not wait.
     has_no_try: AtomicBool,
     blocks: Cache<BlockAddr, Arc<Block>, Bytes>,
+    /// Filters and indexes, those of other partitions among them.
+    meta: Arc<Clock<MetaBlocks>>,
+    /// Their bytes in this directory.
+    meta_bytes: Arc<AtomicU64>,
+    /// How often one was read that was not in memory.
+    meta_reads: AtomicU64,
     /// Value files that somebody holds.
     values: Mutex<HashMap<u64, Weak<ValueFile>>>,
     /// Files that nobody holds any longer, with the number of their blocks.
@@ -114,15 +121,21 @@ impl Handles {
 }
 
 impl FileCache {
-    /// One for the files of a directory, which keeps `open_files` of them open, and `bytes` bytes of data blocks.
-    pub fn new(dir: Dir, open_files: usize, bytes: u64) -> Self {
-        let cache = Self::that_never_rests(dir, open_files, bytes);
+    /// One for the files of a directory, which keeps `open_files` of them open, `bytes` bytes of data blocks, and filters
+    /// and indexes as `meta` has room.
+    pub fn new(dir: Dir, open_files: usize, bytes: u64, meta: Arc<Clock<MetaBlocks>>) -> Self {
+        let cache = Self::that_never_rests(dir, open_files, bytes, meta);
         let resting = Arc::clone(&cache.files);
         cache.rest.set_work(move || resting.close());
         cache
     }
 
-    fn that_never_rests(dir: Dir, open_files: usize, bytes: u64) -> Self {
+    fn that_never_rests(
+        dir: Dir,
+        open_files: usize,
+        bytes: u64,
+        meta: Arc<Clock<MetaBlocks>>,
+    ) -> Self {
         let blocks = to_usize(bytes) / (BLOCK_BYTES + ENTRY_OVERHEAD_BYTES);
         let files = Arc::new(Handles {
             open: Cache::new(open_files),
@@ -140,6 +153,9 @@ impl FileCache {
             are_on_disk: OnceLock::new(),
             has_no_try: AtomicBool::new(false),
             blocks: Cache::with_weighter(blocks.max(1), bytes, Bytes),
+            meta,
+            meta_bytes: Arc::default(),
+            meta_reads: AtomicU64::new(0),
             values: Mutex::new(HashMap::new()),
             dropped: SegQueue::new(),
             obsolete: AtomicUsize::new(0),
@@ -148,7 +164,7 @@ impl FileCache {
 
     /// One for who goes through the files of a directory once. It closes them when it is dropped.
     pub fn without_blocks(dir: Dir) -> Self {
-        Self::that_never_rests(dir, FILES_OPEN_ONCE, 0)
+        Self::that_never_rests(dir, FILES_OPEN_ONCE, 0, Arc::new(Clock::new(0)))
     }
 
     /// The directory of the files.
@@ -211,24 +227,43 @@ impl FileCache {
         begun
     }
 
-    /// A block that has `len` bytes in its file; `read` reads it if it is not there.
+    /// A block of a file; `read` reads it if it is not there.
     ///
     /// # Errors
     /// Those of `read`.
     pub fn block(
         &self,
         number: u64,
-        nth: usize,
-        len: u64,
+        handle: BlockHandle,
         read: impl FnOnce() -> Result<Block>,
     ) -> Result<Arc<Block>> {
         let read = || read().map(Arc::new);
-        match u32::try_from(nth) {
-            Ok(nth) if len <= CACHED_BLOCK_BYTES_MAX => {
+        match u32::try_from(handle.nth) {
+            Ok(nth) if handle.bytes() <= CACHED_BLOCK_BYTES_MAX => {
                 self.blocks.get_or_insert_with(&(number, nth), read)
             }
             _ => read(),
         }
+    }
+
+    /// Keeps the filter and the index of a file, which take so many bytes, while there is room.
+    pub fn meta_slot(&self, meta: MetaBlocks, bytes: u64) -> Arc<Slot<MetaBlocks>> {
+        Slot::new(&self.meta, &self.meta_bytes, meta, bytes)
+    }
+
+    /// Counts that a filter and an index were not in memory.
+    pub fn note_meta_read(&self) {
+        self.meta_reads.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Bytes of filters and indexes in memory.
+    pub fn meta_bytes(&self) -> u64 {
+        self.meta_bytes.load(Ordering::Relaxed)
+    }
+
+    /// How often a filter and an index were read again, as they were not in memory.
+    pub fn meta_reads(&self) -> u64 {
+        self.meta_reads.load(Ordering::Relaxed)
     }
 
     /// Whether a block is in memory.

@@ -5,7 +5,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use super::Entry;
-use super::sst::{Block, Decoded, Sst};
+use super::sst::{Block, BlockHandle, Decoded, MetaBlocks, Sst};
 use super::values::{ValueFile, ValueRef};
 use crate::{Error, Result};
 
@@ -57,7 +57,7 @@ impl Direction {
 }
 
 /// How data blocks are had.
-pub type Fetch<'f> = &'f dyn Fn(&Sst, usize) -> Result<Arc<Block>>;
+pub type Fetch<'f> = &'f dyn Fn(&Sst, BlockHandle) -> Result<Arc<Block>>;
 
 /// See the [module](self).
 pub struct Cursor<'r> {
@@ -68,6 +68,10 @@ pub struct Cursor<'r> {
     /// The file and the block in which the cursor is.
     file: usize,
     block: usize,
+    /// The filter and the index of that file, once they were needed.
+    meta: Option<Arc<MetaBlocks>>,
+    /// The block that was read last.
+    read: BlockHandle,
     position: Position,
 }
 
@@ -93,7 +97,7 @@ impl<'r> Cursor<'r> {
         direction: Direction,
         fetch: Fetch<'r>,
     ) -> Result<Self> {
-        let (mut cursor, is_inside) = Self::before(run, from, direction, fetch);
+        let (mut cursor, is_inside) = Self::before(run, from, direction, fetch)?;
         if is_inside {
             cursor.seek_in_block(from)?;
         }
@@ -111,11 +115,11 @@ impl<'r> Cursor<'r> {
         fetch: Fetch<'r>,
     ) -> Result<Vec<Self>> {
         let before = |run| Self::before(run, from, direction, fetch);
-        let mut cursors: Vec<(Self, bool)> = runs.map(before).collect();
-        let inside = || cursors.iter().filter(|(_, is_inside)| *is_inside);
-        if inside().nth(1).is_some() {
-            for (cursor, _) in inside() {
-                cursor.run[cursor.file].prefetch_block(cursor.block)?;
+        let mut cursors: Vec<(Self, bool)> = runs.map(before).collect::<Result<_>>()?;
+        if cursors.iter().filter(|(_, is_inside)| *is_inside).count() > 1 {
+            for (cursor, _) in cursors.iter_mut().filter(|(_, is_inside)| *is_inside) {
+                let handle = cursor.handle()?;
+                cursor.sst().prefetch_block(handle)?;
             }
         }
         for (cursor, is_inside) in &mut cursors {
@@ -132,13 +136,15 @@ impl<'r> Cursor<'r> {
         from: Bound<&[u8]>,
         direction: Direction,
         fetch: Fetch<'r>,
-    ) -> (Self, bool) {
+    ) -> Result<(Self, bool)> {
         let mut cursor = Self {
             run,
             direction,
             fetch,
             file: 0,
             block: 0,
+            meta: None,
+            read: BlockHandle::default(),
             position: Position::End,
         };
         let is_before = |key: &[u8]| direction.is_before(key, from);
@@ -151,7 +157,7 @@ impl<'r> Cursor<'r> {
                 .checked_sub(1),
         };
         let Some(file) = file.filter(|&file| file < run.len()) else {
-            return (cursor, false);
+            return Ok((cursor, false));
         };
         let sst = &run[file];
         let key = match from {
@@ -164,15 +170,40 @@ impl<'r> Cursor<'r> {
                 cursor.enter(file, sst.blocks() - 1);
             }
             _ => {
-                cursor.enter(file, sst.find(key));
-                return (cursor, true);
+                let meta = sst.meta()?;
+                cursor.enter(file, meta.find(key).nth);
+                cursor.meta = Some(meta);
+                return Ok((cursor, true));
             }
         }
-        (cursor, false)
+        Ok((cursor, false))
+    }
+
+    /// The file in which it is.
+    fn sst(&self) -> &'r Sst {
+        &self.run[self.file]
+    }
+
+    /// The filter and the index of that file.
+    fn meta(&mut self) -> Result<&MetaBlocks> {
+        let meta = match self.meta.take() {
+            Some(meta) => meta,
+            None => self.sst().meta()?,
+        };
+        Ok(self.meta.insert(meta))
+    }
+
+    /// Where its block is.
+    fn handle(&mut self) -> Result<BlockHandle> {
+        let block = self.block;
+        Ok(self.meta()?.index.handle(block))
     }
 
     /// Goes to the beginning of a block.
     fn enter(&mut self, file: usize, block: usize) {
+        if self.file != file {
+            self.meta = None;
+        }
         (self.file, self.block, self.position) = (file, block, Position::Unread);
     }
 
@@ -197,7 +228,7 @@ impl<'r> Cursor<'r> {
         let direction = self.direction;
         let is_low =
             |key: &[u8]| direction.is_before(key, from) == (direction == Direction::Forward);
-        let block = (self.fetch)(&self.run[self.file], self.block)?;
+        let block = self.fetch()?;
         let group = block.find_group(is_low);
         let decoded = group.and_then(|group| Decoded::of_group(block, group));
         let decoded = decoded.map_err(|found| self.damage(found))?;
@@ -235,18 +266,26 @@ impl<'r> Cursor<'r> {
         Ok(())
     }
 
-    /// The error for what is wrong with its block.
+    /// Reads its block.
+    fn fetch(&mut self) -> Result<Arc<Block>> {
+        self.read = self.handle()?;
+        (self.fetch)(self.sst(), self.read)
+    }
+
+    /// The error for what is wrong with that.
     fn damage(&self, found: String) -> Error {
-        self.run[self.file].damage(self.block, found)
+        self.sst().damage(self.read, found)
     }
 
     /// Bytes that its block has in the file, if that must be read.
-    pub fn unread_bytes(&self) -> u64 {
-        if self.is_read() {
-            return 0;
+    ///
+    /// # Errors
+    /// Those of [`seek`](Self::seek).
+    pub fn unread_bytes(&mut self) -> Result<u64> {
+        match self.is_read() {
+            true => Ok(0),
+            false => Ok(self.handle()?.bytes()),
         }
-        let (from, to) = self.run[self.file].index().range(self.block);
-        to - from
     }
 
     /// Whether it is at an entry, or at the end.
@@ -260,7 +299,7 @@ impl<'r> Cursor<'r> {
     /// Those of [`seek`](Self::seek).
     pub fn read(&mut self) -> Result<()> {
         while !self.is_read() {
-            let block = (self.fetch)(&self.run[self.file], self.block)?;
+            let block = self.fetch()?;
             self.enter_group(&block, Some(self.direction.first(block.groups())))?;
         }
         Ok(())
@@ -281,10 +320,13 @@ impl<'r> Cursor<'r> {
         match &self.position {
             Position::Entry(decoded, nth) => Some(decoded.key(*nth)),
             Position::Unread => {
-                let sst = &self.run[self.file];
-                Some(match self.direction {
-                    Direction::Forward => sst.not_behind(self.block),
-                    Direction::Backward => sst.not_before(self.block),
+                let sst = self.sst();
+                // A file of which no block was needed yet is entered at its end.
+                Some(match (self.direction, &self.meta) {
+                    (Direction::Forward, Some(meta)) => sst.not_behind(meta, self.block),
+                    (Direction::Forward, None) => &sst.properties().smallest,
+                    (Direction::Backward, Some(meta)) => sst.not_before(meta, self.block),
+                    (Direction::Backward, None) => &sst.properties().largest,
                 })
             }
             Position::End => None,
@@ -297,9 +339,8 @@ impl<'r> Cursor<'r> {
     /// Those of [`seek`](Self::seek).
     pub fn value(&self) -> Result<Option<Vec<u8>>> {
         let value = self.entry().and_then(|entry| entry.value);
-        let sst = || &self.run[self.file];
         value
-            .map(|value| sst().value(self.block, value))
+            .map(|value| self.sst().value(self.read, value))
             .transpose()
     }
 
@@ -308,7 +349,7 @@ impl<'r> Cursor<'r> {
     /// # Errors
     /// [`Error::Damaged`] if its file does not name that.
     pub fn value_file(&self, value: &ValueRef) -> Result<&'r ValueFile> {
-        self.run[self.file].value_file(self.block, value)
+        self.sst().value_file(self.read, value)
     }
 
     /// Goes on to the next entry, or before the next block.

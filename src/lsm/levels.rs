@@ -68,7 +68,8 @@ impl Levels {
     ) -> Result<Self> {
         dir.create()?;
         let names = dir.names()?;
-        let cache = Arc::new(FileCache::new(dir, options.open_files, options.cache_bytes));
+        let (open_files, meta) = (options.open_files, Arc::clone(&options.meta));
+        let cache = Arc::new(FileCache::new(dir, open_files, options.cache_bytes, meta));
         let open = |file: &LevelFile| {
             let sst = Sst::open(&cache, options.store_id, file)?;
             Ok((file.level, Arc::new(sst)))

@@ -121,7 +121,7 @@ impl<'r> Merge<'r> {
             // Most keys of a run lie together, so that it mostly stays the first one.
             let advanced = self.cursors[first].advance();
             if advanced.is_ok() && self.is_first_before() {
-                return Ok(self.cursors[first].unread_bytes());
+                return self.cursors[first].unread_bytes();
             }
             self.order.remove(0);
             advanced?;
@@ -136,7 +136,9 @@ impl<'r> Merge<'r> {
                 self.insert(nth);
             }
         }
-        Ok(self.at_first().map(Cursor::unread_bytes).sum())
+        let count = self.at_first().count();
+        let unread = |&nth: &usize| self.cursors[nth].unread_bytes();
+        self.order[..count].iter().map(unread).sum()
     }
 
     /// Whether no other cursor has the key of the first one of the order.

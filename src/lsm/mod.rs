@@ -32,6 +32,7 @@ use crate::Result;
 use crate::metrics::latency::Latency;
 use crate::metrics::stalls::StallRecorder;
 use crate::pm::Dir;
+use crate::pool::clock::Clock;
 use crate::pool::rate_limiter::RateLimiter;
 use crate::pool::{Pool, parallel};
 pub(crate) use compaction::GpuCompaction;
@@ -42,8 +43,8 @@ use levels::{Levels, Output};
 use lookups::NotRead;
 pub(crate) use lookups::{Lookup, get_each};
 pub(crate) use page::{Page, PageOf};
-pub(crate) use sst::Checked;
 use sst::Sst;
+pub(crate) use sst::{Checked, MetaBlocks};
 pub use stats::{LevelStats, SpillStats};
 pub(crate) use values::Value;
 pub(crate) use version::LsmVersion;
@@ -98,6 +99,8 @@ pub(crate) struct SpillOptions {
     pub open_files: usize,
     /// Bytes of data blocks that are kept in memory.
     pub cache_bytes: u64,
+    /// The filters and indexes that are kept in memory, of all spills of a store.
+    pub meta: Arc<Clock<MetaBlocks>>,
     /// Bytes after which a file ends and the next one begins.
     pub file_bytes: u64,
     /// Values from this length on, in bytes, go into value files.
@@ -182,10 +185,8 @@ impl Spill {
         let version = self.version();
         let write = |part: P| {
             let mut output = Output::new(&self.levels, 0);
-            let made = part(&mut |entry| match &entry {
-                Entry {
-                    value: None, key, ..
-                } if !version.may_have(key) => Ok(()),
+            let made = part(&mut |entry| match entry.value {
+                None if !version.may_have(entry.key)? => Ok(()),
                 _ => output.add(&entry),
             })?;
             output.finish()?;
@@ -204,6 +205,11 @@ impl Spill {
             self.levels.wake();
         }
         Ok(made)
+    }
+
+    /// Bytes of filters and indexes in memory.
+    pub fn filter_bytes(&self) -> u64 {
+        self.levels.cache().meta_bytes()
     }
 
     /// Counts that so many ranges were read from a key on, of which what lies in many files is compacted.

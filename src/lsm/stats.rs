@@ -82,6 +82,8 @@ pub struct SpillStats {
     pub cache_bytes: u64,
     /// Bytes of filters and indexes in memory.
     pub memory: u64,
+    /// How often a filter and an index had to be read again: they take a quarter of a memory budget at most.
+    pub filter_reads: u64,
     /// Value files.
     pub value_files: u64,
     /// Their bytes, but for those that are being written.
@@ -94,7 +96,6 @@ impl SpillStats {
     /// Those of this moment.
     pub(super) fn of(levels: &Levels) -> Self {
         let mut all = [LevelStats::default(); LEVELS as usize];
-        let mut memory = 0;
         let version = levels.version();
         for (level, sst) in version.files() {
             let stats = &mut all[level as usize];
@@ -102,7 +103,6 @@ impl SpillStats {
             stats.bytes += sst.len();
             stats.entries += sst.properties().entries;
             stats.tombstones += sst.properties().tombstones;
-            memory += sst.memory() as u64;
         }
         let used = all.iter().rposition(|level| level.files > 0);
         let (cache_bytes, cache_hits, cache_misses) = levels.cache().stats();
@@ -120,7 +120,8 @@ impl SpillStats {
             cache_hits,
             cache_misses,
             cache_bytes,
-            memory,
+            memory: levels.cache().meta_bytes(),
+            filter_reads: levels.cache().meta_reads(),
             value_files: values.len() as u64,
             value_bytes: values.iter().filter_map(|of| of.file.len()).sum(),
             live_value_bytes: values.iter().map(|of| of.bytes).sum(),

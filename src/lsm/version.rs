@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::NotRead;
 use super::header::HEADER;
-use super::sst::{Block, Sst, key_hash};
+use super::sst::{Block, BlockHandle, MetaBlocks, Sst, key_hash};
 use super::values::{Value, ValueFile, ValueRef};
 use crate::{Error, Result};
 
@@ -55,8 +55,6 @@ pub struct LsmVersion {
     store_id: [u64; 2],
     /// The newest first: those of level 0, then one for each deeper level that has files.
     runs: Vec<Run>,
-    /// Bytes of filters and indexes in memory.
-    memory: u64,
     entries: u64,
     /// The value files to which the files refer, in the order of their numbers.
     values: Vec<LiveValues>,
@@ -122,13 +120,11 @@ impl LsmVersion {
         let newest = runs.iter().take_while(|run| run.level == 0).count();
         runs[..newest].reverse();
         let files = runs.iter().flat_map(|run| &run.files);
-        let memory = files.clone().map(|sst| sst.memory() as u64).sum();
         let entries = files.clone().map(|sst| sst.properties().entries).sum();
         let values = live_values(files);
         Ok(Self {
             store_id,
             runs,
-            memory,
             entries,
             values,
         })
@@ -175,11 +171,6 @@ impl LsmVersion {
         self.values_of(number).is_some()
     }
 
-    /// Bytes of memory that filters and indexes of the files take.
-    pub fn memory(&self) -> u64 {
-        self.memory
-    }
-
     /// Whether there is no file.
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty()
@@ -208,22 +199,48 @@ impl LsmVersion {
         newest.max().unwrap_or(0)
     }
 
-    /// Whether a key may be here, as a tombstone, too. It asks memory only, and errs for about one
-    /// key in 200 for each run.
-    pub fn may_have(&self, key: &[u8]) -> bool {
-        let hash = key_hash(self.store_id, key);
-        self.runs
-            .iter()
-            .any(|run| run.find(key).is_some_and(|sst| sst.may_have(hash)))
+    /// Whether a key may be here, as a tombstone, too: it errs for about one key in 200 for each run. Filters that are
+    /// not in memory are read.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`], or what the operating system answers.
+    pub fn may_have(&self, key: &[u8]) -> Result<bool> {
+        self.any_may_have(key, |_| true)
     }
 
-    /// Whether a key may be on a level below this one.
-    pub fn may_have_below(&self, level: u32, key: &[u8]) -> bool {
-        let mut below = self.runs.iter().filter(|run| run.level > level);
-        below.any(|run| {
-            let hash = key_hash(self.store_id, key);
-            run.find(key).is_some_and(|sst| sst.may_have(hash))
-        })
+    /// As [`may_have`](Self::may_have), but reads nothing: `None` if a filter that is not in memory may say so.
+    pub fn may_have_unread(&self, key: &[u8]) -> Option<bool> {
+        let hash = key_hash(self.store_id, key);
+        let mut answer = Some(false);
+        for sst in self.runs.iter().filter_map(|run| run.find(key)) {
+            match sst.meta_if_held() {
+                Some(meta) if meta.may_have(hash) => return Some(true),
+                Some(_) => {}
+                None => answer = None,
+            }
+        }
+        answer
+    }
+
+    /// As [`may_have`](Self::may_have), of the levels below this one.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn may_have_below(&self, level: u32, key: &[u8]) -> Result<bool> {
+        self.any_may_have(key, |run| run.level > level)
+    }
+
+    fn any_may_have(&self, key: &[u8], is_asked: impl Fn(&Run) -> bool) -> Result<bool> {
+        let mut hash = None;
+        for run in self.runs.iter().filter(|run| is_asked(run)) {
+            if let Some(sst) = run.find(key) {
+                let hash = *hash.get_or_insert_with(|| key_hash(self.store_id, key));
+                if sst.meta()?.may_have(hash) {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
     }
 
     /// The newest that is known of a key: its sequence number and its value, or `None` for a
@@ -232,7 +249,7 @@ impl LsmVersion {
     /// # Errors
     /// [`Error::Damaged`], or what the operating system answers.
     pub fn get(&self, key: &[u8]) -> Result<Option<Newest>> {
-        self.newest_of(key, Sst::block, Sst::value)
+        self.newest_of(key, Sst::meta, Sst::block, Sst::value)
     }
 
     /// Where the newest value of a key is, or `None` for a tombstone. Waits for blocks only if it `waits`.
@@ -240,13 +257,17 @@ impl LsmVersion {
     /// # Errors
     /// [`NotRead`].
     pub fn locate(&self, key: &[u8], waits: bool) -> Result<Option<Option<Located<'_>>>, NotRead> {
-        let block = |sst: &Sst, nth| match waits {
-            true => Ok(sst.block(nth)?),
-            false => sst.try_block(nth),
+        let meta = |sst: &Sst| match waits {
+            true => Ok(sst.meta()?),
+            false => sst.try_meta(),
         };
-        let found = self.newest_of(key, block, |sst, nth, value| match value {
+        let block = |sst: &Sst, handle| match waits {
+            true => Ok(sst.block(handle)?),
+            false => sst.try_block(handle),
+        };
+        let found = self.newest_of(key, meta, block, |sst, handle, value| match value {
             Value::Inline(bytes) => Ok(Located::Inline(bytes.to_vec())),
-            Value::Apart(value) => Ok(Located::Apart(sst.value_file(nth, &value)?, value)),
+            Value::Apart(value) => Ok(Located::Apart(sst.value_file(handle, &value)?, value)),
         })?;
         Ok(found.map(|(_, value)| value))
     }
@@ -256,28 +277,36 @@ impl LsmVersion {
     /// # Errors
     /// As there.
     pub fn find(&self, key: &[u8]) -> Result<Option<(u64, Option<u64>)>> {
-        self.newest_of(key, Sst::block, |_, _, value| Ok(value.bytes() as u64))
+        self.newest_of(key, Sst::meta, Sst::block, |_, _, value| {
+            Ok(value.bytes() as u64)
+        })
     }
 
-    /// The newest that is known of a key, with what `of` gives of a value in a data block of an SST, which `block`
-    /// gives.
+    /// The newest that is known of a key, with what `of` gives of a value in a data block of an SST. `meta` and `block`
+    /// give what must be read for it.
     fn newest_of<'v, T, E: From<Error>>(
         &'v self,
         key: &[u8],
-        block: impl Fn(&Sst, usize) -> Result<Arc<Block>, E>,
-        of: impl Fn(&'v Sst, usize, Value) -> Result<T, E>,
+        meta: impl Fn(&Sst) -> Result<Arc<MetaBlocks>, E>,
+        block: impl Fn(&Sst, BlockHandle) -> Result<Arc<Block>, E>,
+        of: impl Fn(&'v Sst, BlockHandle, Value) -> Result<T, E>,
     ) -> Result<Option<(u64, Option<T>)>, E> {
         let hash = key_hash(self.store_id, key);
         for run in &self.runs {
-            let Some(sst) = run.find(key).filter(|sst| sst.may_have(hash)) else {
+            let Some(sst) = run.find(key) else {
                 continue;
             };
-            let nth = sst.find(key);
-            let block = block(sst, nth)?;
-            let found = block.get(key).map_err(|found| sst.damage(nth, found))?;
+            let meta = meta(sst)?;
+            if !meta.may_have(hash) {
+                continue;
+            }
+            let handle = meta.find(key);
+            drop(meta);
+            let block = block(sst, handle)?;
+            let found = block.get(key).map_err(|found| sst.damage(handle, found))?;
             if let Some(found) = found {
                 let value = found.value.as_ref().map(|value| block.value(value));
-                let value = value.map(|value| of(sst, nth, value)).transpose()?;
+                let value = value.map(|value| of(sst, handle, value)).transpose()?;
                 return Ok(Some((found.sequence, value)));
             }
         }

@@ -48,6 +48,9 @@ fn default_partitions(cores: usize, budget: Option<u64>) -> u32 {
 /// The share of the memory budget that is for blocks of the files.
 const CACHE_SHARE: u64 = 8;
 
+/// The share of the memory budget that filters and indexes of the files take at most.
+const META_SHARE: u64 = 4;
+
 /// The share of the memory budget that a segment of the log may be as long as, and what it may be if that is less: a
 /// recovery has some in memory.
 const SEGMENT_SHARE: u64 = 16;
@@ -542,6 +545,12 @@ impl StoreOptions {
         self.memory_budget.map(|bytes| bytes - bytes / CACHE_SHARE)
     }
 
+    /// Bytes that filters and indexes of the files may take.
+    pub(super) fn meta_bytes(&self) -> u64 {
+        let budget = self.memory_budget.unwrap_or(u64::MAX);
+        budget / META_SHARE
+    }
+
     /// Bytes of the log that may be in memory until they are durable.
     pub(super) fn unsynced_bytes_max(&self) -> u64 {
         let budget = self.memory_budget.unwrap_or(u64::MAX);
@@ -555,6 +564,7 @@ impl StoreOptions {
         SpillOptions {
             open_files: shared.open_files,
             cache_bytes: budget / CACHE_SHARE,
+            meta: Arc::clone(&shared.meta),
             file_bytes,
             value_bytes_min: self.value_file_threshold,
             value_file_bytes: VALUE_FILE_FILES * file_bytes,

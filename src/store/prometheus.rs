@@ -310,6 +310,7 @@ fn of_spill(text: &mut Exposition, labels: &str, stats: &SpillStats) {
         cache_misses,
         cache_bytes,
         memory,
+        filter_reads,
         value_files,
         value_bytes,
         live_value_bytes,
@@ -378,6 +379,11 @@ fn of_spill(text: &mut Exposition, labels: &str, stats: &SpillStats) {
             "spill_cache_misses_total",
             *cache_misses as f64,
             "Data blocks that were not.",
+        ),
+        (
+            "spill_filter_reads_total",
+            *filter_reads as f64,
+            "Filters and indexes that were read again.",
         ),
     ];
     let gauges = [

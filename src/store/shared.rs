@@ -8,9 +8,10 @@ use parking_lot::Mutex;
 use crate::Result;
 use crate::engine::DeviceBudget;
 use crate::hot_cache::{Blocked, HotCache};
-use crate::lsm::GpuCompaction;
+use crate::lsm::{GpuCompaction, MetaBlocks};
 use crate::metrics::calls::StoreMetrics;
 use crate::pool::Pool;
+use crate::pool::clock::Clock;
 use crate::pool::demands::Demands;
 use crate::pool::prefetch;
 use crate::pool::rate_limiter::RateLimiter;
@@ -46,6 +47,8 @@ pub struct Shared {
     pub eviction: Pool,
     /// Sorted files and value files that each partition keeps open.
     pub open_files: usize,
+    /// Their filters and indexes that are in memory.
+    pub meta: Arc<Clock<MetaBlocks>>,
     pub gpu_compaction: Arc<GpuCompaction>,
     #[cfg(feature = "cuda")]
     pub gpu_reads: GpuReads,
@@ -115,6 +118,7 @@ impl Shared {
             compaction_rate: Arc::new(RateLimiter::new(options.compaction_rate)),
             eviction: options.eviction_pool(),
             open_files: open_files(partitions),
+            meta: Arc::new(Clock::new(options.meta_bytes())),
             gpu_compaction: Arc::new(gpu_compaction),
             #[cfg(feature = "cuda")]
             gpu_reads: GpuReads::new(options.engine, &device_budget),

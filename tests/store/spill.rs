@@ -169,6 +169,45 @@ fn eviction_keeps_every_item_readable() {
     }
 }
 
+/// Filters and indexes take a quarter of the budget, and what has no room is read when it is needed.
+#[test]
+fn filters_beyond_their_share_are_read_again() {
+    let mut rng = SmallRng::seed_from_u64(seed());
+    for folder in folders() {
+        let path = folder.path().join("store");
+        let options = options().memory_budget(StoreOptions::MIN_BUDGET);
+        let store = Store::open(&path, &options).unwrap();
+        let mut model = fill(&store, &mut rng);
+        wait_for("items leave", || store.stats().items_evicted > 15_000);
+        // Those of a file of the least length, which is the last one that was read.
+        let most = StoreOptions::MIN_BUDGET / 4 + (8 << 10);
+        let check = |store: &Store, model: &Model, rng: &mut SmallRng| {
+            let read = store.stats().spill.filter_reads;
+            for _ in 0..500 {
+                // A fifth is not there.
+                let key = key(rng.random_range(0..25_000));
+                assert_eq!(store.get(&key).unwrap().as_ref(), model.get(&key));
+            }
+            let spill = store.stats().spill;
+            assert!(spill.filter_reads > read, "all have room");
+            assert!((1..most).contains(&spill.memory), "{spill:?}");
+        };
+        check(&store, &model, &mut rng);
+        for number in (0..25_000).step_by(5) {
+            store.delete(key(number)).unwrap();
+            model.remove(&key(number));
+        }
+        check(&store, &model, &mut rng);
+        assert!(contents(&store) == model, "other items");
+        store.close().unwrap();
+        let store = Store::open(&path, &options).unwrap();
+        check(&store, &model, &mut rng);
+        store.compact(&|_| {}).unwrap();
+        check(&store, &model, &mut rng);
+        assert!(contents(&store) == model, "other items after compaction");
+    }
+}
+
 #[test]
 fn promotion_follows_repeated_reads() {
     let mut rng = SmallRng::seed_from_u64(seed());

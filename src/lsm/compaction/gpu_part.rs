@@ -8,7 +8,7 @@ use crate::gpu::compaction::abi::{FilterRange, InputBlock, Use};
 use crate::gpu::compaction::{Compactor, NewBlocks, Plan, Task};
 use crate::lsm::header::HEADER;
 use crate::lsm::levels::{Levels, Output};
-use crate::lsm::sst::{BLOCK_BYTES, MadeBlock, Sst, common_prefix, header};
+use crate::lsm::sst::{BLOCK_BYTES, BlockHandle, MadeBlock, Sst, common_prefix, header};
 use crate::lsm::values::ValueUse;
 use crate::pool::bloom_filter;
 use crate::width::to_usize;
@@ -19,7 +19,9 @@ const ENTRY_BYTES_MIN: usize = 4;
 /// The data blocks of a file that may have keys of a range.
 struct Input<'j> {
     sst: &'j Sst,
-    blocks: Range<usize>,
+    handles: Vec<BlockHandle>,
+    /// How many entries each of them has.
+    entries: Vec<u32>,
 }
 
 /// Does the part of a job from one key to before another, if there is a lane for it. It is refused if it is not for the
@@ -33,7 +35,8 @@ pub fn merge<'l>(
     gpu: &Compactor,
     (from, to): (Option<&[u8]>, Option<&[u8]>),
 ) -> Result<OnGpu<'l>> {
-    let inputs: Vec<Input> = job.files().map(|sst| input(sst, from, to)).collect();
+    let inputs = job.files().map(|sst| input(sst, from, to));
+    let inputs: Vec<Input> = inputs.collect::<Result<_>>()?;
     let blocks = blocks(&inputs);
     let entries: usize = blocks.iter().map(|block| block.entries as usize).sum();
     let bytes: usize = blocks.iter().map(|block| block.len as usize).sum();
@@ -71,10 +74,23 @@ pub fn merge<'l>(
     let mut rest = task.input();
     for input in &inputs {
         let (of_file, behind) = rest.split_at_mut(input.len());
-        input.sst.read_blocks(input.blocks.clone(), of_file)?;
+        if let Some(first) = input.handles.first() {
+            input.sst.read_blocks(first.from, of_file)?;
+        }
         rest = behind;
     }
-    let Some(new) = task.merge(&plan, |key| !job.hides(key))? else {
+    let mut failed = None;
+    let merged = task.merge(&plan, |key| match job.hides(key) {
+        Ok(hides) => !hides,
+        Err(error) => {
+            failed = Some(error);
+            false
+        }
+    })?;
+    if let Some(error) = failed {
+        return Err(error);
+    }
+    let Some(new) = merged else {
         return Ok(given_up(&task));
     };
     let mut output = Output::new(levels, job.level());
@@ -141,12 +157,13 @@ fn given_up<'l>(task: &Task) -> OnGpu<'l> {
     }
 }
 
-fn input<'j>(sst: &'j Sst, from: Option<&[u8]>, to: Option<&[u8]>) -> Input<'j> {
-    let first = from.map_or(0, |from| sst.find(from));
+fn input<'j>(sst: &'j Sst, from: Option<&[u8]>, to: Option<&[u8]>) -> Result<Input<'j>> {
+    let index = &sst.meta()?.index;
+    let first = from.map_or(0, |from| index.find(from));
     let end = match to {
         Some(to) if *to <= *sst.properties().smallest => 0,
         // Keys from `to` on may stand in its block, and ones before it.
-        Some(to) => sst.find(to) + 1,
+        Some(to) => index.find(to) + 1,
         None => sst.blocks(),
     };
     let is_before = from.is_some_and(|from| *sst.properties().largest < *from);
@@ -155,16 +172,21 @@ fn input<'j>(sst: &'j Sst, from: Option<&[u8]>, to: Option<&[u8]>) -> Input<'j> 
     } else {
         first..end.max(first)
     };
-    Input { sst, blocks }
+    Ok(Input {
+        sst,
+        handles: blocks.clone().map(|nth| index.handle(nth)).collect(),
+        entries: blocks.map(|nth| index.entries(nth)).collect(),
+    })
 }
 
 impl Input<'_> {
     /// Bytes of its blocks.
     fn len(&self) -> usize {
-        let range = |nth| self.sst.index().range(nth);
-        self.blocks.clone().last().map_or(0, |last| {
-            to_usize(range(last).1 - range(self.blocks.start).0)
-        })
+        let ends = (self.handles.first(), self.handles.last());
+        let (Some(first), Some(last)) = ends else {
+            return 0;
+        };
+        to_usize(last.to - first.from)
     }
 }
 
@@ -173,18 +195,16 @@ fn blocks(inputs: &[Input]) -> Vec<InputBlock> {
     let (mut at, mut first) = (0, 0);
     let mut blocks = Vec::new();
     for input in inputs {
-        for nth in input.blocks.clone() {
-            let (from, to) = input.sst.index().range(nth);
-            let entries = input.sst.index().entries(nth);
+        for (&handle, &entries) in input.handles.iter().zip(&input.entries) {
             blocks.push(InputBlock {
                 at,
-                seed: input.sst.block_seed(nth),
-                len: u32::try_from(to - from).unwrap_or(u32::MAX),
+                seed: input.sst.block_seed(handle),
+                len: u32::try_from(handle.bytes()).unwrap_or(u32::MAX),
                 entries,
                 first,
                 reserved: 0,
             });
-            at += to - from;
+            at += handle.bytes();
             first = first.saturating_add(entries);
         }
     }

@@ -10,7 +10,7 @@ use crate::engine::Compactor;
 use crate::lsm::cursor::{Cursor, Direction};
 use crate::lsm::levels::{Levels, Output};
 use crate::lsm::merge::Merge;
-use crate::lsm::sst::Sst;
+use crate::lsm::sst::{BlockHandle, Sst};
 use crate::lsm::values::Value;
 use crate::lsm::version::{LiveValues, LsmVersion};
 use crate::lsm::{Entry, SpillOptions};
@@ -65,7 +65,10 @@ impl Job {
     }
 
     /// Whether a tombstone of a key may hide something in a deeper level.
-    pub fn hides(&self, key: &[u8]) -> bool {
+    ///
+    /// # Errors
+    /// Those of [`LsmVersion::may_have`].
+    pub fn hides(&self, key: &[u8]) -> Result<bool> {
         self.version.may_have_below(self.level, key)
     }
 
@@ -139,7 +142,7 @@ impl Job {
     /// Writes the new files, several threads a range of keys each. Values of value files that are worn are
     /// written anew, and their bytes counted. Gives nothing if it was stopped.
     fn merge(&self, levels: &Levels) -> Result<Option<(Vec<Arc<Sst>>, u64)>> {
-        let cuts = self.cuts(levels.options());
+        let cuts = self.cuts(levels.options())?;
         let ends = cuts.iter().map(|cut| Some(cut.as_slice())).chain([None]);
         let starts = [None].into_iter().chain(ends.clone());
         let ranges: Vec<_> = starts.zip(ends).collect();
@@ -156,20 +159,21 @@ impl Job {
     }
 
     /// Keys at which the work is cut into parts for several threads, of about as many bytes each.
-    fn cuts(&self, options: &SpillOptions) -> Vec<Vec<u8>> {
+    fn cuts(&self, options: &SpillOptions) -> Result<Vec<Vec<u8>>> {
         let bytes = self.bytes();
         let parts = (bytes / options.part_bytes_min.max(1)).min(options.pool.count() as u64);
         let parts = parts.max(options.gpu.parts_of(bytes));
         if parts < 2 {
-            return Vec::new();
+            return Ok(Vec::new());
         }
-        let mut samples: Vec<(&[u8], u64)> = Vec::new();
+        let mut samples: Vec<(Vec<u8>, u64)> = Vec::new();
         for sst in self.files() {
+            let meta = sst.meta()?;
             let step = sst.blocks().div_ceil(SAMPLES_PER_FILE);
             for nth in (0..sst.blocks()).step_by(step) {
                 let last = (nth + step).min(sst.blocks()) - 1;
-                let (from, to) = (sst.index().range(nth).0, sst.index().range(last).1);
-                samples.push((sst.not_behind(nth), to - from));
+                let (from, to) = (meta.index.handle(nth).from, meta.index.handle(last).to);
+                samples.push((sst.not_behind(&meta, nth).to_vec(), to - from));
             }
         }
         samples.sort_unstable();
@@ -178,12 +182,12 @@ impl Job {
         let mut before = 0;
         for (key, bytes) in samples {
             let is_due = before * parts >= total * (cuts.len() as u64 + 1);
-            if is_due && cuts.last().is_none_or(|last| last.as_slice() < key) {
-                cuts.push(key.to_vec());
+            if is_due && cuts.last().is_none_or(|last| *last < key) {
+                cuts.push(key);
             }
             before += bytes;
         }
-        cuts
+        Ok(cuts)
     }
 
     /// Bytes of all files.
@@ -277,10 +281,9 @@ impl Job {
     ) -> Result<Option<(Output<'l>, u64)>> {
         let read = Cell::new(0);
         // Blocks that are read for the last time displace nothing from the cache.
-        let past_cache = |sst: &Sst, nth: usize| {
-            let (start, end) = sst.index().range(nth);
-            read.set(read.get() + end - start);
-            sst.read_block(nth).map(Arc::new)
+        let past_cache = |sst: &Sst, handle: BlockHandle| {
+            read.set(read.get() + handle.bytes());
+            sst.read_block(handle).map(Arc::new)
         };
         let from = from.map_or(Bound::Unbounded, Bound::Included);
         let cursors = self
@@ -311,7 +314,7 @@ impl Job {
                     }
                 }
                 Some(_) => output.add(&entry)?,
-                None if hides() => output.add(&entry)?,
+                None if hides()? => output.add(&entry)?,
                 None => {}
             }
             merge.advance()?;

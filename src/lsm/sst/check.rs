@@ -29,33 +29,34 @@ impl Sst {
     pub fn check(&self, progress: &(dyn Fn(u64) + Sync)) -> Result<Checked> {
         let mut counted = Properties::none();
         let mut last: Option<Vec<u8>> = None;
+        let meta = self.meta()?;
         for nth in 0..self.blocks() {
-            let block = self.decode(nth, Arc::new(self.read_block(nth)?))?;
-            let expected = self.index().entries(nth);
+            let handle = meta.index.handle(nth);
+            let block = self.decode(handle, Arc::new(self.read_block(handle)?))?;
+            let expected = meta.index.entries(nth);
             if block.count() as u64 != u64::from(expected) {
                 let found = format!("{} entries; expected {expected}", block.count());
-                return Err(self.damage(nth, found));
+                return Err(self.damage(handle, found));
             }
             for entry in (0..block.count()).map(|nth| block.entry(nth)) {
                 let key = entry.key;
                 let (hash, previous) = (key_hash(self.store_id(), key), last.as_deref());
                 if previous.is_some_and(|previous| previous >= key) {
                     let found = format!("{key:02x?} stands behind {previous:02x?}");
-                    return Err(self.damage(nth, found));
+                    return Err(self.damage(handle, found));
                 }
-                if self.find(key) != nth || !self.spans(key) || !self.may_have(hash) {
+                if meta.find(key) != handle || !self.spans(key) || !meta.may_have(hash) {
                     let found = format!("{key:02x?}, which is not found there");
-                    return Err(self.damage(nth, found));
+                    return Err(self.damage(handle, found));
                 }
                 if let Some(value @ Value::Apart(_)) = entry.value {
-                    self.value(nth, value)?;
+                    self.value(handle, value)?;
                 }
                 counted.count(&entry);
                 last.get_or_insert_default().clear();
                 last.get_or_insert_default().extend_from_slice(key);
             }
-            let (from, to) = self.index().range(nth);
-            progress(to - from);
+            progress(handle.bytes());
         }
         counted.largest = last.unwrap_or_default();
         if counted != *self.properties() {

@@ -20,6 +20,7 @@ use crate::lsm::values::{Value, ValueWriter};
 use crate::lsm::version::LsmVersion;
 use crate::lsm::{Entry, LevelFile};
 use crate::pm::Dir;
+use crate::pool::clock::Clock;
 use crate::width::{low_byte, to_usize};
 
 const STORE: [u64; 2] = [1, 2];
@@ -56,7 +57,7 @@ impl Contents {
         let ends = [end(0), end(1), end(2)];
         let index = Index::read(&ends[1], HEADER as u64..footer.filter).unwrap();
         let data = (0..index.blocks()).map(|nth| {
-            let (from, to) = index.range(nth);
+            let BlockHandle { from, to, .. } = index.handle(nth);
             content(from, to, header.seed(from))
         });
         let data = data.collect();
@@ -127,9 +128,13 @@ fn spoil(bytes: &mut Vec<u8>, rng: &mut SmallRng) {
     }
 }
 
+fn unbounded() -> Arc<Clock<MetaBlocks>> {
+    Arc::new(Clock::new(u64::MAX))
+}
+
 /// Asks a file everything there is to ask; says whether it was opened.
 fn ask(dir: &Dir, file: &LevelFile) -> bool {
-    let cache = Arc::new(FileCache::new(dir.clone(), 4, 1 << 16));
+    let cache = Arc::new(FileCache::new(dir.clone(), 4, 1 << 16, unbounded()));
     let Ok(sst) = Sst::open(&cache, STORE, file) else {
         return false;
     };
@@ -179,7 +184,7 @@ fn blocks_in_another_order_are_gathered_in_that_of_keys() {
     let gathered = gather(&dir, STORE, &[NUMBER], NUMBER + 1).unwrap();
     assert_eq!(gathered.read, 50);
     assert!((1..50).contains(&gathered.kept), "{}", gathered.kept);
-    let cache = Arc::new(FileCache::new(dir.clone(), 4, 0));
+    let cache = Arc::new(FileCache::new(dir.clone(), 4, 0, unbounded()));
     let mut kept = 0;
     let mut last: Option<Vec<u8>> = None;
     for file in &gathered.files {
@@ -207,7 +212,7 @@ fn sst_that_is_forged_is_read_or_refused() {
     let parent = tempfile::tempdir_in("/dev/shm").unwrap();
     let dir = Dir::at(parent.path().to_path_buf(), None);
     let mut writer = Writer::create(&dir, name(NUMBER), STORE, NUMBER, 0).unwrap();
-    let cache = Arc::new(FileCache::new(dir.clone(), 4, 0));
+    let cache = Arc::new(FileCache::new(dir.clone(), 4, 0, unbounded()));
     let mut values = ValueWriter::create(&cache, STORE, NUMBER + 1).unwrap();
     for n in 0..50 {
         let value = vec![low_byte(n); 300];

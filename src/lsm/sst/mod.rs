@@ -30,7 +30,8 @@ pub use check::Checked;
 #[cfg(feature = "cuda")]
 pub use gphash_block::data::common_prefix;
 pub use gphash_block::data::{BLOCK_BYTES, Block, Decoded};
-pub use reader::Sst;
+pub use gphash_block::index::BlockHandle;
+pub use reader::{MetaBlocks, Sst};
 pub use salvage::Salvage;
 #[cfg(feature = "cuda")]
 pub use writer::MadeBlock;
@@ -101,6 +102,11 @@ impl Footer {
             return Err(damaged(path, "offsets of the SST's blocks", at, found));
         }
         Ok(footer)
+    }
+
+    /// From which byte to which filter and index go.
+    fn meta(&self) -> (u64, u64) {
+        (self.filter, self.properties)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Reading a file: its ends are kept in memory, its data blocks are read when they are needed.
+//! Reading a file: its properties are kept in memory; all else is read when it is needed, and stays while there is room.
 
 use std::cmp::Ordering;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering as Atomic};
 use gphash_block::VALUE_BYTES_MAX;
 use gphash_block::data::{Block, Decoded};
 use gphash_block::frame::{self, BLOCK_HEADER};
-use gphash_block::index::Index;
+use gphash_block::index::{BlockHandle, Index};
 use gphash_block::properties::Properties;
 
 use super::{FOOTER, FORMAT, Footer, damaged, header, name};
@@ -18,8 +18,30 @@ use crate::lsm::values::{Value, ValueFile, ValueRef};
 use crate::lsm::{LevelFile, NotRead};
 use crate::pm::PmFile;
 use crate::pool::bloom_filter::Filter;
+use crate::pool::clock::Slot;
 use crate::width::to_usize;
 use crate::{Error, Result};
+
+/// What says where keys are. A file that is read again and again has them in memory.
+#[derive(Debug)]
+pub struct MetaBlocks {
+    filter: Filter,
+    /// Its data blocks.
+    pub index: Index,
+}
+
+impl MetaBlocks {
+    /// Whether the file may have a key with this hash.
+    #[inline]
+    pub fn may_have(&self, hash: u64) -> bool {
+        self.filter.may_have(hash)
+    }
+
+    /// The data block that has the key if any has.
+    pub fn find(&self, key: &[u8]) -> BlockHandle {
+        self.index.handle(self.index.find(key))
+    }
+}
 
 /// A file that counts. Once it is [obsolete](Self::set_obsolete) and was dropped, the cache removes it.
 #[derive(Debug)]
@@ -27,8 +49,10 @@ pub struct Sst {
     cache: Arc<FileCache>,
     header: Header,
     len: u64,
-    filter: Filter,
-    index: Index,
+    footer: Footer,
+    meta: Arc<Slot<MetaBlocks>>,
+    /// How many data blocks it has.
+    blocks: usize,
     properties: Properties,
     /// The value files to which its entries refer, as its properties name them.
     values: Vec<Arc<ValueFile>>,
@@ -38,7 +62,7 @@ pub struct Sst {
 }
 
 impl Sst {
-    /// Opens a file of which the catalog speaks, and reads all of it but the data blocks.
+    /// Opens a file of which the catalog speaks, and checks all of it but the data blocks.
     ///
     /// # Errors
     /// [`Error::Missing`], [`Error::Truncated`], [`Error::Foreign`], [`Error::NewerFormat`],
@@ -73,20 +97,27 @@ impl Sst {
         let footer_at = len.saturating_sub(FOOTER as u64);
         let footer = read_exactly(&file, footer_at, len)?;
         let footer = Footer::read(&footer, &header, footer_at, &path)?;
-        let ends = Ends::read(&file, &header, &footer, footer_at)?;
-        let (filter, index, properties) = (ends.filter?, ends.index?, ends.properties?);
+        let ends = Ends {
+            file: &file,
+            header: &header,
+            footer: &footer,
+        };
+        let (meta, properties) = (ends.meta()?, ends.properties(footer_at)?);
         let values = properties.values.iter().map(|of| {
             let file = cache.value_file(store_id, of.file)?;
             file.check(of).map(|()| file)
         });
         let values = values.collect::<Result<Vec<_>>>()?;
         values.iter().for_each(|file| file.hold());
+        let blocks = meta.index.blocks();
+        let bytes = meta.filter.bytes().len() + meta.index.memory();
         Ok(Self {
             cache: Arc::clone(cache),
             header,
             len,
-            filter,
-            index,
+            footer,
+            meta: cache.meta_slot(meta, bytes as u64),
+            blocks,
             properties,
             values,
             is_obsolete: AtomicBool::new(false),
@@ -119,14 +150,59 @@ impl Sst {
         &self.properties
     }
 
-    /// Its data blocks.
-    pub fn index(&self) -> &Index {
-        &self.index
+    /// Its filter and its index, which are read if they are not in memory.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`], or what the operating system answers.
+    #[inline]
+    pub fn meta(&self) -> Result<Arc<MetaBlocks>> {
+        self.meta.get_or_make(|| {
+            let (from, to) = self.footer.meta();
+            let file = self.cache.file(FileKind::Sorted, self.number())?;
+            self.meta_of(&file, &read_exactly(&file, from, to)?)
+        })
     }
 
-    /// What it needs in memory while it is open, in bytes.
-    pub fn memory(&self) -> usize {
-        self.filter.bytes().len() + self.index.memory()
+    /// As [`meta`](Self::meta), but waits for no disk.
+    ///
+    /// # Errors
+    /// [`NotRead::WouldBlock`], and as there.
+    pub fn try_meta(&self) -> Result<Arc<MetaBlocks>, NotRead> {
+        if !self.cache.are_on_disk() || self.meta_if_held().is_some() {
+            return Ok(self.meta()?);
+        }
+        let (from, to) = self.footer.meta();
+        let file = self.cache.file(FileKind::Sorted, self.number())?;
+        let Some(bytes) = self.cache.try_read(&file, from, to_usize(to - from)) else {
+            return Err(NotRead::WouldBlock);
+        };
+        let make = || self.meta_of(&file, &bytes);
+        Ok(self.meta.get_or_make(make)?)
+    }
+
+    /// The filter and the index that have these bytes in the file, which has been read once more.
+    fn meta_of(&self, file: &PmFile, bytes: &[u8]) -> Result<MetaBlocks> {
+        self.cache.note_meta_read();
+        let ends = Ends {
+            file,
+            header: &self.header,
+            footer: &self.footer,
+        };
+        let meta = ends.meta_of(bytes)?;
+        match meta.index.blocks() {
+            blocks if blocks == self.blocks => Ok(meta),
+            blocks => {
+                let found = format!("{blocks} blocks; there were {}", self.blocks);
+                let at = self.footer.index;
+                Err(damaged(&self.path(), "index of the SST", at, found))
+            }
+        }
+    }
+
+    /// Its filter and its index, if they are in memory.
+    #[inline]
+    pub fn meta_if_held(&self) -> Option<Arc<MetaBlocks>> {
+        self.meta.get()
     }
 
     /// Whether the key is between its smallest and its largest one.
@@ -144,34 +220,23 @@ impl Sst {
         self.seeks.load(Atomic::Relaxed)
     }
 
-    /// Whether it may have a key with this hash.
-    #[inline]
-    pub fn may_have(&self, hash: u64) -> bool {
-        self.filter.may_have(hash)
-    }
-
     /// How many data blocks it has; never 0.
     pub fn blocks(&self) -> usize {
-        self.index.blocks()
-    }
-
-    /// The data block that has the key if any has.
-    pub fn find(&self, key: &[u8]) -> usize {
-        self.index.find(key)
+        self.blocks
     }
 
     /// A key that is not behind any of a data block.
-    pub fn not_behind(&self, block: usize) -> &[u8] {
+    pub fn not_behind<'s>(&'s self, meta: &'s MetaBlocks, block: usize) -> &'s [u8] {
         match block {
             0 => &self.properties.smallest,
-            _ => self.index.separator(block),
+            _ => meta.index.separator(block),
         }
     }
 
     /// A key that is not before any of a data block.
-    pub fn not_before(&self, block: usize) -> &[u8] {
+    pub fn not_before<'s>(&'s self, meta: &'s MetaBlocks, block: usize) -> &'s [u8] {
         match block + 1 < self.blocks() {
-            true => self.index.separator(block + 1),
+            true => meta.index.separator(block + 1),
             false => &self.properties.largest,
         }
     }
@@ -180,38 +245,36 @@ impl Sst {
     ///
     /// # Errors
     /// Those of [`read_block`](Self::read_block).
-    pub fn block(&self, nth: usize) -> Result<Arc<Block>> {
-        let (from, to) = self.index.range(nth);
-        let read = || self.read_block(nth);
-        self.cache.block(self.number(), nth, to - from, read)
+    pub fn block(&self, handle: BlockHandle) -> Result<Arc<Block>> {
+        let read = || self.read_block(handle);
+        self.cache.block(self.number(), handle, read)
     }
 
     /// As [`block`](Self::block), but waits for no disk.
     ///
     /// # Errors
     /// [`NotRead::WouldBlock`], and as there.
-    pub fn try_block(&self, nth: usize) -> Result<Arc<Block>, NotRead> {
-        if !self.cache.are_on_disk() || self.cache.has_block(self.number(), nth) {
-            return Ok(self.block(nth)?);
+    pub fn try_block(&self, handle: BlockHandle) -> Result<Arc<Block>, NotRead> {
+        if !self.cache.are_on_disk() || self.cache.has_block(self.number(), handle.nth) {
+            return Ok(self.block(handle)?);
         }
-        let (from, to) = self.index.range(nth);
         let file = self.cache.file(FileKind::Sorted, self.number())?;
-        let Some(bytes) = self.cache.try_read(&file, from, to_usize(to - from)) else {
+        let len = to_usize(handle.bytes());
+        let Some(bytes) = self.cache.try_read(&file, handle.from, len) else {
             return Err(NotRead::WouldBlock);
         };
-        let read = || self.opened(nth, bytes);
-        Ok(self.cache.block(self.number(), nth, to - from, read)?)
+        let read = || self.opened(handle, bytes);
+        Ok(self.cache.block(self.number(), handle, read)?)
     }
 
     /// Has the disk begin to read a data block that is not in memory.
     ///
     /// # Errors
     /// What the operating system answers.
-    pub fn prefetch_block(&self, nth: usize) -> Result<()> {
-        if self.cache.are_on_disk() && !self.cache.has_block(self.number(), nth) {
-            let (from, to) = self.index.range(nth);
+    pub fn prefetch_block(&self, handle: BlockHandle) -> Result<()> {
+        if self.cache.are_on_disk() && !self.cache.has_block(self.number(), handle.nth) {
             let file = self.cache.file(FileKind::Sorted, self.number())?;
-            file.prefetch(from, to - from);
+            file.prefetch(handle.from, handle.bytes());
         }
         Ok(())
     }
@@ -220,35 +283,31 @@ impl Sst {
     ///
     /// # Errors
     /// [`Error::Damaged`], or what the operating system answers.
-    pub fn read_block(&self, nth: usize) -> Result<Block> {
-        let (from, to) = self.index.range(nth);
+    pub fn read_block(&self, handle: BlockHandle) -> Result<Block> {
         let file = self.cache.file(FileKind::Sorted, self.number())?;
-        self.opened(nth, read_exactly(&file, from, to)?)
+        self.opened(handle, read_exactly(&file, handle.from, handle.to)?)
     }
 
     /// The data block that has these bytes in the file.
-    fn opened(&self, nth: usize, bytes: Vec<u8>) -> Result<Block> {
-        let seed = self.header.seed(self.index.range(nth).0);
-        Block::open(bytes, seed).map_err(|found| self.damage(nth, found))
+    fn opened(&self, handle: BlockHandle, bytes: Vec<u8>) -> Result<Block> {
+        let seed = self.header.seed(handle.from);
+        Block::open(bytes, seed).map_err(|found| self.damage(handle, found))
     }
 
-    /// Reads data blocks as they stand in the file, unchecked; what is missing of it stays as it was.
+    /// Reads data blocks from a byte of the file on, as they stand there, unchecked; what is missing stays as it was.
     ///
     /// # Errors
     /// What the operating system answers.
     #[cfg(feature = "cuda")]
-    pub fn read_blocks(&self, blocks: std::ops::Range<usize>, to: &mut [u8]) -> Result<()> {
-        if !blocks.is_empty() {
-            let file = self.cache.file(FileKind::Sorted, self.number())?;
-            file.read(to, self.index.range(blocks.start).0)?;
-        }
-        Ok(())
+    pub fn read_blocks(&self, from: u64, to: &mut [u8]) -> Result<()> {
+        let file = self.cache.file(FileKind::Sorted, self.number())?;
+        file.read(to, from).map(drop)
     }
 
     /// The seed of the checksum of a data block.
     #[cfg(feature = "cuda")]
-    pub fn block_seed(&self, nth: usize) -> u64 {
-        self.header.seed(self.index.range(nth).0)
+    pub fn block_seed(&self, handle: BlockHandle) -> u64 {
+        self.header.seed(handle.from)
     }
 
     /// The value files to which its entries refer.
@@ -256,22 +315,22 @@ impl Sst {
         &self.values
     }
 
-    /// The bytes of a value of an entry of data block `nth`.
+    /// The bytes of a value of an entry of a data block.
     ///
     /// # Errors
     /// [`Error::Damaged`], or what the operating system answers.
-    pub fn value(&self, nth: usize, value: Value) -> Result<Vec<u8>> {
+    pub fn value(&self, of: BlockHandle, value: Value) -> Result<Vec<u8>> {
         match value {
             Value::Inline(bytes) => Ok(bytes.to_vec()),
-            Value::Apart(value) => self.value_file(nth, &value)?.read(&value),
+            Value::Apart(value) => self.value_file(of, &value)?.read(&value),
         }
     }
 
-    /// The value file that has a value of an entry of data block `nth`.
+    /// The value file that has a value of an entry of a data block.
     ///
     /// # Errors
     /// [`Error::Damaged`] if the properties name none.
-    pub fn value_file(&self, nth: usize, value: &ValueRef) -> Result<&ValueFile> {
+    pub fn value_file(&self, block: BlockHandle, value: &ValueRef) -> Result<&ValueFile> {
         let used = &self.properties.values;
         let of = used.binary_search_by_key(&value.file, |of| of.file);
         let of = of.ok().filter(|&of| {
@@ -280,7 +339,10 @@ impl Sst {
         });
         match of {
             Some(of) => Ok(&self.values[of]),
-            None => Err(self.damage(nth, format!("{value:?}, which the properties do not name"))),
+            None => Err(self.damage(
+                block,
+                format!("{value:?}, which the properties do not name"),
+            )),
         }
     }
 
@@ -288,14 +350,13 @@ impl Sst {
     ///
     /// # Errors
     /// [`Error::Damaged`].
-    pub fn decode(&self, nth: usize, block: Arc<Block>) -> Result<Decoded> {
-        Decoded::new(block).map_err(|found| self.damage(nth, found))
+    pub fn decode(&self, handle: BlockHandle, block: Arc<Block>) -> Result<Decoded> {
+        Decoded::new(block).map_err(|found| self.damage(handle, found))
     }
 
     /// The error for a data block with which something is wrong.
-    pub fn damage(&self, nth: usize, found: String) -> Error {
-        let (at, _) = self.index.range(nth);
-        damaged(&self.path(), "data block of the SST", at, found)
+    pub fn damage(&self, block: BlockHandle, found: String) -> Error {
+        damaged(&self.path(), "data block of the SST", block.from, found)
     }
 
     /// Makes the names of all files in its directory durable.
@@ -325,40 +386,69 @@ impl Drop for Sst {
     }
 }
 
-/// What stands behind the data blocks, each part of which may be damaged.
-pub struct Ends {
-    pub filter: Result<Filter>,
-    pub index: Result<Index>,
-    pub properties: Result<Properties>,
+/// What stands behind the data blocks of a file, each part of which may be damaged.
+pub struct Ends<'f> {
+    pub file: &'f PmFile,
+    pub header: &'f Header,
+    pub footer: &'f Footer,
 }
 
-impl Ends {
-    /// Reads them.
+impl Ends<'_> {
+    /// The filter and the index.
     ///
     /// # Errors
-    /// What the operating system answers.
-    pub fn read(file: &PmFile, header: &Header, footer: &Footer, footer_at: u64) -> Result<Self> {
-        let path = file.path();
-        let content = |from, to| {
-            let bytes = read_exactly(file, from, to)?;
-            let checked = frame::check(&bytes, header.end_seed(from));
-            Result::<_>::Ok(checked.map(|()| bytes))
-        };
-        let properties = content(footer.properties, footer_at)?;
-        let index = content(footer.index, footer.properties)?;
-        let filter = content(footer.filter, footer.index)?;
-        let is = |what, at| move |found| damaged(path, what, at, found);
-        Ok(Self {
-            filter: filter
-                .and_then(|bytes| Filter::read(&bytes[BLOCK_HEADER..]))
-                .map_err(is("filter of the SST", footer.filter)),
-            index: index
-                .and_then(|bytes| Index::read(&bytes[BLOCK_HEADER..], HEADER as u64..footer.filter))
-                .map_err(is("index of the SST", footer.index)),
-            properties: properties
-                .and_then(|bytes| Properties::read(&bytes[BLOCK_HEADER..]))
-                .map_err(is("properties of the SST", footer.properties)),
+    /// [`Error::Damaged`], or what the operating system answers.
+    pub fn meta(&self) -> Result<MetaBlocks> {
+        let (from, to) = self.footer.meta();
+        self.meta_of(&read_exactly(self.file, from, to)?)
+    }
+
+    fn meta_of(&self, bytes: &[u8]) -> Result<MetaBlocks> {
+        let at = self.footer.filter;
+        let index_at = to_usize(self.footer.index - at).min(bytes.len());
+        let (filter, index) = bytes.split_at(index_at);
+        Ok(MetaBlocks {
+            filter: self.checked("filter of the SST", at, filter, Filter::read)?,
+            index: self.index_of(index)?,
         })
+    }
+
+    /// The index.
+    ///
+    /// # Errors
+    /// As [`meta`](Self::meta).
+    pub fn index(&self) -> Result<Index> {
+        let (from, to) = (self.footer.index, self.footer.properties);
+        self.index_of(&read_exactly(self.file, from, to)?)
+    }
+
+    fn index_of(&self, bytes: &[u8]) -> Result<Index> {
+        let blocks = HEADER as u64..self.footer.filter;
+        let read = |bytes: &[u8]| Index::read(bytes, blocks);
+        self.checked("index of the SST", self.footer.index, bytes, read)
+    }
+
+    /// The properties, before a footer at this byte.
+    ///
+    /// # Errors
+    /// As [`meta`](Self::meta).
+    pub fn properties(&self, footer_at: u64) -> Result<Properties> {
+        let from = self.footer.properties;
+        let bytes = read_exactly(self.file, from, footer_at)?;
+        self.checked("properties of the SST", from, &bytes, Properties::read)
+    }
+
+    /// What `read` makes of the content of a block that begins at `from`.
+    fn checked<T>(
+        &self,
+        what: &'static str,
+        from: u64,
+        bytes: &[u8],
+        read: impl FnOnce(&[u8]) -> Result<T, String>,
+    ) -> Result<T> {
+        let checked = frame::check(bytes, self.header.end_seed(from));
+        let read = checked.and_then(|()| read(&bytes[BLOCK_HEADER..]));
+        read.map_err(|found| damaged(self.file.path(), what, from, found))
     }
 }
 

@@ -8,9 +8,9 @@ use gphash_block::index::Index;
 
 use super::reader::{Ends, read_exactly};
 use super::{FOOTER, Footer, header};
-use crate::Result;
 use crate::lsm::cache::{FileCache, FileKind};
 use crate::lsm::header::{HEADER, Header};
+use crate::{Error, Result};
 
 /// See the [module](self). Its number and its store are known, and so is the header.
 pub struct Salvage {
@@ -46,15 +46,19 @@ impl Salvage {
                 entries: None,
             });
         };
-        let ends = Ends::read(file, &header, &footer, footer_at)?;
-        let index = ends.index.ok();
+        let ends = Ends {
+            file,
+            header: &header,
+            footer: &footer,
+        };
+        let index = unless_damaged(ends.index())?;
         let of_index = |index: &Index| {
             let entries = (0..index.blocks()).map(|nth| u64::from(index.entries(nth)));
             entries.sum()
         };
-        let entries = match ends.properties {
-            Ok(properties) => Some(properties.entries),
-            Err(_) => index.as_ref().map(of_index),
+        let entries = match unless_damaged(ends.properties(footer_at))? {
+            Some(properties) => Some(properties.entries),
+            None => index.as_ref().map(of_index),
         };
         Ok(Self {
             cache,
@@ -80,7 +84,7 @@ impl Salvage {
                 let to = match &self.index {
                     Some(index) => {
                         nth += 1;
-                        Ok(Some(index.range(nth - 1).1))
+                        Ok(Some(index.handle(nth - 1).to))
                     }
                     None => self.block_end(from),
                 };
@@ -115,5 +119,14 @@ impl Salvage {
         let bytes = self.read(from, from + BLOCK_HEADER as u64)?;
         let header = bytes.first_chunk::<BLOCK_HEADER>();
         Ok(header.map(|header| from + block_len(header)))
+    }
+}
+
+/// What was read, or `None` if it is damaged.
+fn unless_damaged<T>(read: Result<T>) -> Result<Option<T>> {
+    match read {
+        Ok(read) => Ok(Some(read)),
+        Err(Error::Damaged { .. }) => Ok(None),
+        Err(error) => Err(error),
     }
 }

@@ -246,7 +246,7 @@ fn gpu_leaves_damage_to_the_cpu() {
     let version = spill.version();
     let (_, sst) = version.files().next().unwrap();
     let mut bytes = std::fs::read(sst.path()).unwrap();
-    let at = 48 + random.random_range(0..to_usize(sst.index().range(0).1) - 48);
+    let at = 48 + random.random_range(0..to_usize(sst.meta().unwrap().index.handle(0).to) - 48);
     bytes[at] ^= 4;
     std::fs::write(sst.path(), &bytes).unwrap();
     let before = files(dir.path());

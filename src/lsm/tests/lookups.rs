@@ -144,6 +144,7 @@ fn disk_is_asked_for_all_before_one_is_waited_for() {
     reads.failing.store(1, Ordering::Relaxed);
     let mut wide = options();
     (wide.file_bytes, wide.value_file_bytes) = (1 << 20, 1 << 20);
+    wide.meta = Arc::new(Clock::new(u64::MAX));
     let spill = open(dir.path(), Some(reads.clone()), wide).unwrap();
     let item = |number: u32| (key(number), (1, Some(vec![7; 1000])));
     add(&spill, &(0..2000).map(item).collect()).unwrap();

@@ -88,6 +88,7 @@ pub fn options() -> SpillOptions {
         next_number: 1,
         open_files: 8,
         cache_bytes: 1 << 20,
+        meta: Arc::new(Clock::new(0)),
         file_bytes: 16 << 10,
         value_bytes_min: 300,
         value_file_bytes: 16 << 10,

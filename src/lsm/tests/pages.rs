@@ -169,10 +169,10 @@ fn blocks_behind_the_range_are_not_read() {
     add(&spill, &entries.collect()).unwrap();
     let version = spill.version();
     let (_, sst) = version.files().next().unwrap();
-    let first_behind = sst.index().separator(1)[0];
+    let first_behind = sst.meta().unwrap().index.separator(1)[0];
     let bytes = std::fs::read(sst.path()).unwrap();
     let mut damaged = bytes.clone();
-    damaged[to_usize(sst.index().range(1).0) + 100] ^= 1;
+    damaged[to_usize(sst.meta().unwrap().index.handle(1).from) + 100] ^= 1;
     std::fs::write(sst.path(), &damaged).unwrap();
     let last = [first_behind - 1];
     let range = (Bound::Unbounded, Bound::Included(&last[..]));

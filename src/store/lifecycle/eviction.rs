@@ -604,8 +604,8 @@ fn divide(
 ) -> (Vec<usize>, Vec<usize>) {
     chunk.clone().partition(|&nth| {
         let item = &cold.items[nth];
-        // A file may have been repaired, and have lost it.
-        EntryMeta(item.stamp).was_promoted() && version.may_have(cold.key(item))
+        // A file may have been repaired, and have lost it. Who cannot read its filter writes the item once more.
+        EntryMeta(item.stamp).was_promoted() && version.may_have(cold.key(item)).unwrap_or(false)
     })
 }
 

@@ -321,8 +321,10 @@ impl Eviction<'_> {
     }
 }
 
+/// Where filters have no room in memory, what the table hides is little beside what the files have.
 fn hides(version: &LsmVersion, key: &[u8], stamp: EntryMeta) -> bool {
-    stamp.is_tombstone() || !stamp.was_promoted() && version.may_have(key)
+    let may_hide = || version.may_have_unread(key).unwrap_or(false);
+    stamp.is_tombstone() || !stamp.was_promoted() && may_hide()
 }
 
 /// The budget of a store, or the one by which items leave a store that has none.

@@ -106,6 +106,7 @@ fn add_spill(all: &mut SpillStats, other: SpillStats) {
     all.cache_misses += other.cache_misses;
     all.cache_bytes += other.cache_bytes;
     all.memory += other.memory;
+    all.filter_reads += other.filter_reads;
     all.value_files += other.value_files;
     all.value_bytes += other.value_bytes;
     all.live_value_bytes += other.live_value_bytes;

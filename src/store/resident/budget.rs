@@ -147,7 +147,7 @@ impl Budget {
         };
         tiers.table.level_bytes()
             + tiers.table.len() * per_key
-            + tiers.spill.version().memory()
+            + tiers.spill.filter_bytes()
             + self.old_version_bytes.load(Ordering::Relaxed)
             + self.demands.share() / THREADS_SHARE
     }

@@ -164,7 +164,8 @@ impl TieredItems {
             |_| true,
             |item| {
                 if let Ok((key, stamp, _)) = item
-                    && (EntryMeta(stamp).was_promoted() || version.may_have(key))
+                    && (EntryMeta(stamp).was_promoted()
+                        || version.may_have_unread(key).unwrap_or(true))
                 {
                     keys.push((key.to_vec(), EntryMeta(stamp)));
                 }
@@ -394,7 +395,7 @@ impl TieredItems {
         precisely: bool,
     ) -> bool {
         is_evicting
-            || version.may_have(key)
+            || version.may_have_unread(key).unwrap_or(true)
                 && !(precisely && matches!(version.find(key), Ok(None | Some((_, None)))))
     }
 

@@ -40,6 +40,24 @@ impl Builder {
     }
 }
 
+/// Which data block, and where it is in the file.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct BlockHandle {
+    /// Its number among all of the file.
+    pub nth: usize,
+    /// Where it begins, in bytes.
+    pub from: u64,
+    /// Where it ends.
+    pub to: u64,
+}
+
+impl BlockHandle {
+    /// Its length in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.to - self.from
+    }
+}
+
 /// See the [module](self).
 #[derive(Debug)]
 pub struct Index {
@@ -75,6 +93,11 @@ impl Index {
                 ));
             }
         }
+        // What it takes is what is counted.
+        index.separators.shrink_to_fit();
+        index.ends.shrink_to_fit();
+        index.offsets.shrink_to_fit();
+        index.entries.shrink_to_fit();
         let end = blocks.end;
         match index.offsets.last() {
             Some(&last) if last == end && !index.ends.is_empty() => Ok(index),
@@ -124,9 +147,13 @@ impl Index {
         low
     }
 
-    /// From which byte to which a block goes.
-    pub fn range(&self, nth: usize) -> (u64, u64) {
-        (self.offsets[nth], self.offsets[nth + 1])
+    /// Where a block is.
+    pub fn handle(&self, nth: usize) -> BlockHandle {
+        BlockHandle {
+            nth,
+            from: self.offsets[nth],
+            to: self.offsets[nth + 1],
+        }
     }
 
     /// How many entries a block has.
