@@ -307,14 +307,6 @@ pub enum Error {
     #[error("the transaction read what another one has changed; run it again")]
     Conflict,
 
-    /// The batch is in the log, and the index has no room for all of it. It will be executed before
-    /// any other change, once there is room: do not repeat it. Readers see all of it already.
-    #[error("the batch is in the log, but not yet wholly in the index: {source}")]
-    Unfinished {
-        /// Why the index could not take it.
-        source: Arc<Error>,
-    },
-
     /// So many bytes of asynchronous requests wait that this one is refused. Nothing was done; call again when some are
     /// answered.
     #[error(

@@ -172,7 +172,8 @@ impl Store {
     /// [partition](super::StoreOptions::partitions), or some of them of the same batch, and before changes there that
     /// the thread makes later by verbs that wait. While 64 MiB of them wait there, this call waits, too, but not in a
     /// callback; or it fails. They wait until their callbacks are about to be called; what they answer is not counted. So
-    /// a callback should not wait for a thread that calls this. It may also wait for the memory budget: see [`WhenFull`].
+    /// a callback must not wait for a thread that calls this, nor for the answer to another asynchronous request, which may
+    /// be the same thread's to give: it calls the verb that waits. This may also wait for the memory budget: see [`WhenFull`].
     /// What is refused is told before this returns.
     ///
     /// # Examples

@@ -118,7 +118,7 @@ use crate::{Error, Result};
 /// [ranges](Self::range).
 ///
 /// What was answered outlives the process, and from the moment that [`Durability`] names also the
-/// machine. An error says that a change was not made, but for [`Error::Unfinished`]. After
+/// machine. An error says that a change was not made. After
 /// [`Error::Broken`] the next opening may find the change made, and so it may after an error of the
 /// disk, if the process or the machine stops soon.
 ///
@@ -280,8 +280,7 @@ impl Store {
     /// [`Error::TooLong`], [`Error::InvalidOption`] for a merge without an operator, [`Error::Reentrant`] and
     /// [`Error::Forked`] before anything is done; [`Error::Limit`] for more than 2^32 - 1 requests.
     /// [`Error::Damaged`] when what is asked for cannot be read, [`Error::NoSpace`], [`Error::Io`] and the like
-    /// when the log cannot be written: nothing was changed. [`Error::Unfinished`] when the index has no room: all was
-    /// changed. [`Error::Broken`] when a change has panicked: then, as when the log cannot be written, the next opening
+    /// when the log cannot be written, or the index has no room: nothing was changed. [`Error::Broken`] when a change has panicked: then, as when the log cannot be written, the next opening
     /// may find all the changes.
     pub fn execute(&self, requests: Vec<Request>) -> Result<Vec<Response>> {
         self.check(&requests)?;
@@ -459,8 +458,7 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// As [`flush`](Self::flush), [`Error::Broken`], and [`Error::Reentrant`] in a callback or a merge operator; the log is
-    /// kept then.
+    /// As [`flush`](Self::flush), [`Error::Broken`], and [`Error::Reentrant`] in a merge operator; the log is kept then.
     pub fn checkpoint(&self) -> Result<()> {
         let done = self.here()?.checkpoint();
         self.partitions().serve_if_nobody_does();

