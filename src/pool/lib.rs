@@ -16,6 +16,7 @@ pub mod dirty_map;
 pub mod hash_filter;
 pub mod heap;
 pub mod key_writes;
+pub mod old_versions;
 pub mod parallel;
 pub mod partition;
 pub mod permits;

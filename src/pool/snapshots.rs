@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crossbeam_utils::CachePadded;
@@ -30,8 +30,10 @@ struct Registry {
     vain_searches: AtomicU32,
     /// Old versions were kept since the last one was released.
     is_kept_for: AtomicBool,
-    /// Called by who releases the last one, if old versions were kept.
-    on_last: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    /// The commit of the oldest one, if many old versions are kept; 0 once it is gone.
+    oldest: AtomicU64,
+    /// Called by who releases the last one, if old versions were kept, or the oldest one.
+    on_unseen: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 #[derive(Debug, Default)]
@@ -77,10 +79,17 @@ impl Snapshots {
         self.0.is_kept_for.store(true, Ordering::SeqCst);
     }
 
-    /// Has `call` called by whoever releases the last one, if old versions were kept. It may not wait.
-    pub fn on_last(&self, call: impl Fn() + Send + Sync + 'static) {
+    /// Notes that many old versions are kept for these.
+    pub fn note_many_kept(&self, live: &BTreeMap<u64, usize>) {
+        let oldest = live.keys().next().copied().unwrap_or(0);
+        self.0.oldest.store(oldest, Ordering::Relaxed);
+    }
+
+    /// Has `call` called by whoever releases the last one, if old versions were kept, or the oldest one, if many were. It may
+    /// not wait.
+    pub fn on_unseen(&self, call: impl Fn() + Send + Sync + 'static) {
         // The store that they are of is opened once.
-        let _ = self.0.on_last.set(Box::new(call));
+        let _ = self.0.on_unseen.set(Box::new(call));
     }
 
     /// The newest one that does not see a commit, which was published.
@@ -143,23 +152,32 @@ impl Snapshots {
 
     fn release(&self, shard: usize, commit_seq: u64) {
         let Shard { live, count } = &*self.0.shards[shard];
+        let mut has_ended = false;
         {
             let mut live = live.lock();
             if let Some(count) = live.get_mut(&commit_seq) {
                 *count -= 1;
-                if *count == 0 {
-                    live.remove(&commit_seq);
-                }
+                has_ended = *count == 0;
+            }
+            if has_ended {
+                live.remove(&commit_seq);
             }
             count.fetch_sub(1, Ordering::SeqCst);
         }
         // Of two who release the last ones at the same time, the later one finds none.
-        if self.0.is_kept_for.load(Ordering::SeqCst)
+        let is_last = self.0.is_kept_for.load(Ordering::SeqCst)
             && self.is_empty()
-            && self.0.is_kept_for.swap(false, Ordering::SeqCst)
-            && let Some(on_last) = self.0.on_last.get()
+            && self.0.is_kept_for.swap(false, Ordering::SeqCst);
+        // One of that moment may be left in another shard; then nothing is looked for.
+        let oldest = &self.0.oldest;
+        let is_oldest = has_ended
+            && commit_seq > 0
+            && oldest.load(Ordering::Relaxed) == commit_seq
+            && oldest.swap(0, Ordering::Relaxed) == commit_seq;
+        if (is_last || is_oldest)
+            && let Some(on_unseen) = self.0.on_unseen.get()
         {
-            on_last();
+            on_unseen();
         }
     }
 }

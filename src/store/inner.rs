@@ -65,6 +65,8 @@ pub struct StoreInner {
     pub(in crate::store) has_many_old_versions: AtomicBool,
     /// Number of the newest commit of whose changes some are among the old versions, or were.
     pub(in crate::store) newest_kept: AtomicU64,
+    /// The oldest snapshot at the last time that all of them were swept.
+    pub(in crate::store) swept_for: Mutex<Option<u64>>,
     /// Bytes of memory that were freed in small blocks since the allocator was last told to give them back.
     pub(in crate::store) freed_bytes: AtomicU64,
     /// Why nothing is changed any more.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use gphash::Error;
 use gphash::store::{Keys, Range, Snapshot, Store, StoreOptions, Transaction, WriteBatch};
-use gphash_test_support::Ends;
+use gphash_test_support::{Ends, wait_for};
 use rayon::ThreadPoolBuilder;
 
 use super::disk::folders;
@@ -298,4 +298,31 @@ fn snapshot_refuses_keys_that_are_too_long() {
     }
     // A bound is no key.
     assert_eq!(snapshot.range(long..).count(), 0);
+}
+
+/// What the oldest snapshot alone has seen goes with it, although another one lives, and nothing is changed.
+#[test]
+fn versions_that_only_the_oldest_snapshot_saw_go_with_it() {
+    for folder in folders() {
+        let store = Store::open(folder.path().join("store"), &crate::partitioned()).unwrap();
+        let put_many = |value: u8| {
+            let mut batch = WriteBatch::new();
+            for nth in 0..40_000 {
+                batch.put(key(nth), vec![value; 100]);
+            }
+            store.write(batch).unwrap();
+        };
+        put_many(1);
+        let oldest = store.snapshot();
+        put_many(2);
+        let newer = store.snapshot();
+        assert_eq!(store.stats().kept_versions, 40_000);
+        drop(oldest);
+        wait_for("old versions go", || store.stats().kept_versions == 0);
+        put_all(&store, 3);
+        assert_eq!(store.stats().kept_versions, KEYS as usize);
+        assert_eq!(newer.get(&key(7)).unwrap(), Some(vec![2; 100]));
+        drop(newer);
+        wait_for("the last ones go", || store.stats().kept_versions == 0);
+    }
 }

@@ -34,7 +34,7 @@ fn who_releases_the_last_snapshot_is_told_once() {
     let snapshots = Snapshots::default();
     let calls = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&calls);
-    snapshots.on_last(move || {
+    snapshots.on_unseen(move || {
         counted.fetch_add(1, Ordering::SeqCst);
     });
     drop(snapshots.take_newest(|| 1));
@@ -47,4 +47,24 @@ fn who_releases_the_last_snapshot_is_told_once() {
         }
     });
     assert_eq!(calls.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn who_releases_the_oldest_snapshot_is_told_if_much_is_kept() {
+    let snapshots = Snapshots::default();
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&calls);
+    snapshots.on_unseen(move || {
+        counted.fetch_add(1, Ordering::SeqCst);
+    });
+    let (old, new) = (snapshots.take_newest(|| 1), snapshots.take_newest(|| 2));
+    let oldest = old.again();
+    snapshots.note_many_kept(&snapshots.live());
+    drop((old, snapshots.take_newest(|| 3)));
+    assert_eq!(calls.load(Ordering::SeqCst), 0, "it is still there");
+    drop(oldest);
+    assert_eq!(calls.load(Ordering::SeqCst), 1);
+    drop(snapshots.take_newest(|| 4));
+    assert_eq!(calls.load(Ordering::SeqCst), 1);
+    drop(new);
 }

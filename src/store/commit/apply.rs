@@ -12,9 +12,10 @@ use crate::store::files::dir::{Room, is_full};
 use crate::store::files::reserve;
 use crate::store::inner::{Applying, PARALLEL_LOOKUPS_MIN, StoreInner};
 use crate::store::mvcc::group_writes::{GroupWrites, Unfinished};
-use crate::store::mvcc::old_versions::{Before, OldVersion, OldVersions, Pruned};
+use crate::store::mvcc::old_versions::{Before, OldVersion, OldVersions, Unseen};
 use crate::store::wal::record::Entry;
 use crate::table::item::Mutation;
+use std::collections::BTreeMap;
 
 /// Old values that are read at first, and about how many bytes of them are read at a time then, with a budget.
 const KEPT_KEYS_INITIAL: usize = 16;
@@ -25,6 +26,9 @@ const UNSEEN_BYTES_MAX: u64 = 1 << 20;
 
 /// Old versions that are put away while those who read some wait.
 const KEPT_KEYS_MAX: usize = 256;
+
+/// Keys that are looked at meanwhile for what nobody sees any more.
+const SWEPT_KEYS: usize = 4 * KEPT_KEYS_MAX;
 
 impl StoreInner {
     /// What only the one who changes the table uses: he holds it until he is done.
@@ -144,11 +148,19 @@ impl StoreInner {
         let mut kept = self.to_keep(commit_seq, entries, newest).into_iter();
         // Others that are taken meanwhile see this commit, or are one of these once more.
         let live = self.shared.snapshots.live();
-        let pruned = self.change_old_versions().prune(&live);
-        while kept.len() > 0 {
+        loop {
             let mut old_versions = self.change_old_versions();
+            let before = kept.len();
             for (key, version) in kept.by_ref().take(KEPT_KEYS_MAX) {
                 old_versions.keep(key, commit_seq, version);
+            }
+            // As many more for each as keep what nobody sees below what is seen.
+            let keys = SWEPT_KEYS / KEPT_KEYS_MAX * (before - kept.len() + 1);
+            let unseen = old_versions.sweep(&live, keys);
+            drop(old_versions);
+            self.let_go(unseen);
+            if kept.len() == 0 {
+                break;
             }
         }
         self.count_old_versions(&self.old_versions());
@@ -156,7 +168,13 @@ impl StoreInner {
             self.newest_kept.fetch_max(commit_seq, Ordering::SeqCst);
             self.shared.snapshots.note_kept();
         }
-        self.let_go(pruned);
+        self.note_many_kept(&live);
+    }
+
+    fn note_many_kept(&self, live: &BTreeMap<u64, usize>) {
+        if self.has_many_old_versions.load(Ordering::Relaxed) {
+            self.shared.snapshots.note_many_kept(live);
+        }
     }
 
     /// Forgets what no snapshot sees any more, where no change comes that would do it.
@@ -166,24 +184,31 @@ impl StoreInner {
         }
         // First, so that who releases a snapshot that is seen here comes back.
         self.shared.snapshots.note_kept();
-        if !self.shared.snapshots.is_empty() {
-            return;
+        let mut live = self.shared.snapshots.live();
+        let oldest = live.keys().next().copied();
+        let mut swept_for = self.swept_for.lock();
+        if oldest.is_none() || *swept_for != oldest {
+            *swept_for = oldest;
+            // The round that is under way is ended first.
+            let mut rounds = 1 + usize::from(!self.old_versions().is_swept());
+            while rounds > 0 {
+                let mut old_versions = self.change_old_versions();
+                // What is kept for snapshots that are taken later comes when the lock is free again.
+                live = self.shared.snapshots.live();
+                let unseen = old_versions.sweep(&live, SWEPT_KEYS);
+                rounds -= usize::from(old_versions.is_swept());
+                self.count_old_versions(&old_versions);
+                drop(old_versions);
+                self.let_go(unseen);
+            }
         }
-        let pruned = {
-            let mut old_versions = self.change_old_versions();
-            // What is kept for snapshots that are taken later comes when the lock is free again.
-            let live = self.shared.snapshots.live();
-            let pruned = old_versions.prune(&live);
-            self.count_old_versions(&old_versions);
-            pruned
-        };
-        self.let_go(pruned);
+        self.note_many_kept(&live);
     }
 
-    fn let_go(&self, pruned: Pruned) {
+    fn let_go(&self, unseen: Unseen) {
         self.freed_bytes
-            .fetch_add(pruned.bytes(), Ordering::Relaxed);
-        self.threads.discard(pruned.versions(), pruned);
+            .fetch_add(unseen.bytes(), Ordering::Relaxed);
+        self.threads.discard(unseen.versions(), unseen);
     }
 
     /// Leaves the table less of the budget while old versions take more than their share.

@@ -527,6 +527,7 @@ impl Replayed {
             has_old_versions: AtomicBool::new(false),
             has_many_old_versions: AtomicBool::new(false),
             newest_kept: AtomicU64::new(0),
+            swept_for: Mutex::default(),
             freed_bytes: AtomicU64::new(0),
             // The mark of an index that was put back from another time is not what the manifest says.
             has_changed: AtomicBool::new(!was_clean || replay.records > 0 || options.takes_older),

@@ -101,7 +101,7 @@ impl Partitions {
         partitions.share_keys();
         let readers_of = Arc::downgrade(&partitions);
         let opener = Opener::this();
-        partitions.shared().snapshots.on_last(move || {
+        partitions.shared().snapshots.on_unseen(move || {
             let is_here = opener.is_here();
             let Some(partitions) = readers_of.upgrade().filter(|_| is_here) else {
                 return;

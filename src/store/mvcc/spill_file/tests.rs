@@ -86,28 +86,14 @@ fn pruning_old_versions_ends_the_file() {
         old_versions.keep(&[nth], 2, version);
     }
     assert_eq!(old_versions.bytes().spilled, 4 * VALUE_BYTES as u64);
-    drop(old_versions.prune(&snapshots.live()));
+    drop(old_versions.sweep(&snapshots.live(), 5));
     assert!(has_file(&spill) && old_versions.value(&[3], 1).is_some());
     drop(snapshot);
-    let pruned = old_versions.prune(&snapshots.live());
+    let pruned = old_versions.sweep(&snapshots.live(), 5);
     assert_eq!(old_versions.bytes(), VersionBytes::default());
     assert!(has_file(&spill));
     drop(pruned);
     assert!(!has_file(&spill));
-}
-
-#[test]
-fn old_values_that_nobody_sees_are_pruned_by_their_bytes() {
-    let snapshots = Snapshots::default();
-    let _oldest = snapshots.take_newest(|| 1);
-    let mut old_versions = OldVersions::default();
-    for commit_seq in 2..40 {
-        let newest = snapshots.take_newest(|| commit_seq);
-        old_versions.keep(b"key", commit_seq + 1, value(1, 1 << 20));
-        drop(newest);
-        drop(old_versions.prune(&snapshots.live()));
-        assert!(old_versions.versions() <= 17, "{commit_seq}");
-    }
 }
 
 #[test]
