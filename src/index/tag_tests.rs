@@ -11,8 +11,8 @@ use super::fault_tests::seed;
 use crate::Options;
 use crate::layout::{EMPTY, KeyHash};
 use crate::pm::{Mapping, Medium};
+use crate::sync::tags::Tag;
 use crate::table::Table;
-use crate::table::tags::Tag;
 
 /// Threads that change the table.
 const THREADS: u64 = 4;

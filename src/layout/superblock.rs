@@ -20,15 +20,13 @@ use super::{
 use crate::column::metadata::MAX_CHANGES;
 use crate::width::{to_usize, u32_of};
 use crate::{Error, Result};
+pub use gphash_layout::DIRECTORY;
 
 /// First eight bytes of every gphash file.
 pub const MAGIC: [u8; 8] = *b"GPHASH\r\n";
 
 /// The format that this build writes, and the latest that it reads.
 pub const FORMAT_VERSION: u32 = 3;
-
-/// Entries for levels in memory, by their numbers.
-pub const DIRECTORY: usize = 48;
 
 /// Entries of the level directory in the file.
 pub const LEVEL_ENTRIES: usize = DIRECTORY - 1;

@@ -19,7 +19,7 @@ const VERSION_BYTES: u64 = 154;
 const GONE_KEYS_MIN: usize = 4096;
 
 /// What a key had before a change, wherever that is now.
-pub trait Version {
+pub trait KeptVersion {
     /// Bytes of the value: in memory, and in a file.
     fn value_bytes(&self) -> (u64, u64);
 }
@@ -34,7 +34,7 @@ pub struct VersionBytes {
 }
 
 impl VersionBytes {
-    fn of(key: &[u8], version: &impl Version) -> Self {
+    fn of(key: &[u8], version: &impl KeptVersion) -> Self {
         let (in_memory, spilled) = version.value_bytes();
         Self {
             in_memory: VERSION_BYTES + key.len() as u64 + in_memory,
@@ -43,13 +43,13 @@ impl VersionBytes {
     }
 
     /// Counts a version of `key`.
-    pub fn add(&mut self, key: &[u8], version: &impl Version) {
+    pub fn add(&mut self, key: &[u8], version: &impl KeptVersion) {
         let of = Self::of(key, version);
         self.in_memory += of.in_memory;
         self.spilled += of.spilled;
     }
 
-    fn subtract(&mut self, key: &[u8], version: &impl Version) {
+    fn subtract(&mut self, key: &[u8], version: &impl KeptVersion) {
         let of = Self::of(key, version);
         self.in_memory -= of.in_memory;
         self.spilled -= of.spilled;
@@ -145,7 +145,7 @@ impl<V> Default for OldVersions<V> {
     }
 }
 
-impl<V: Version> OldVersions<V> {
+impl<V: KeptVersion> OldVersions<V> {
     /// Whether what `key` has now must be kept when it is changed.
     pub fn is_needed(&self, key: &[u8], newest_snapshot: u64) -> bool {
         self.changes_of(key)

@@ -1,10 +1,12 @@
 //! Atomics and locks: the real ones, or loom's under `--cfg loom`. There every use of one is a
 //! point at which loom may switch threads. What the locks guard is whole between any two
-//! statements, so a panic poisons none. And what is made of them alone for a store of several partitions.
+//! statements, so a panic poisons none. And what is made of them alone: the clock of a store of several partitions,
+//! and the tags of an index.
 
 pub mod commit_clock;
 #[cfg(loom)]
 mod modelled;
+pub mod tags;
 
 #[cfg(not(loom))]
 pub use crossbeam_queue::SegQueue;

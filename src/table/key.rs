@@ -4,13 +4,13 @@ use std::ops::ControlFlow;
 
 use super::Table;
 use super::levels::Levels;
-use super::tags::{BucketTags, Tag};
 use crate::layout::hash::OVERFLOW_ROUNDS;
 use crate::layout::{
     BUSY, EMPTY, KeyClass, KeyHash, RESERVED_BUCKET_STRIDE, RESERVED_BUCKETS, RESERVED_WORD,
     RecordWord,
 };
 use crate::pm::Medium;
+use crate::sync::tags::{BucketTags, Tag};
 
 /// Number of the hash location sets of a key: the normal one and the further ones.
 pub const ROUNDS: u32 = 1 + OVERFLOW_ROUNDS;

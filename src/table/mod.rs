@@ -25,7 +25,6 @@ pub(crate) mod room;
 mod session;
 pub(crate) mod shrink;
 mod slots;
-pub(crate) mod tags;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI64};
@@ -37,6 +36,7 @@ use crate::layout::{ExtentKind, KeyClass, Metadata, Shape, Superblock};
 use crate::metrics::counts::Counts;
 use crate::pm::Medium;
 use crate::process;
+use crate::sync::tags::Tags;
 #[cfg(feature = "cuda")]
 use crate::sync::thread_number;
 use crate::sync::{Mutex, Ordering, RwLock};
@@ -56,7 +56,6 @@ use overflow::OverflowMaps;
 use resize::Resize;
 pub use session::Session;
 use shrink::Shrinking;
-use tags::Tags;
 
 /// A new table has a record for each item that is expected, and one in so many more.
 const SPARE_RECORDS_SHARE: u64 = 8;

@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use crate::layout::superblock::DIRECTORY;
 use crate::sync::{AtomicU64, Ordering};
 
-/// One map for each live level. Sequentially consistent, as the [tags](super::tags) are: of two
+/// One map for each live level. Sequentially consistent, as the [tags](crate::sync::tags) are: of two
 /// insertions of one key, of which one goes to a further round, at least one finds the other.
 pub struct OverflowMaps {
     levels: [OnceLock<Box<[AtomicU64]>>; DIRECTORY],

@@ -9,11 +9,11 @@ use std::ops::ControlFlow;
 use super::key::{Bucket, ProbeKey, ROUNDS};
 use super::levels::Levels;
 use super::probe_hint::ProbeHint;
-use super::tags::{BucketTags, TagWord};
 use super::{Session, Table};
 use crate::layout::bucket::SlotAddr;
 use crate::layout::{KeyClass, KeyHash, RecordWord};
 use crate::pm::Medium;
+use crate::sync::tags::{BucketTags, TagWord};
 use crate::sync::{Ordering, fence, pause};
 
 /// Where a key was found.

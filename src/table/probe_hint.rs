@@ -9,9 +9,9 @@ use std::ops::ControlFlow;
 use super::Table;
 use super::key::ProbeKey;
 use super::levels::Levels;
-use super::tags::TagWord;
 use crate::layout::bucket::SlotAddr;
 use crate::pm::Medium;
+use crate::sync::tags::TagWord;
 use crate::table::ops::insert::{EmptySlot, HOME_EMPTY_SLOTS_MIN};
 
 /// Most buckets that are remembered: those of two hash locations, while a resize adds a level to

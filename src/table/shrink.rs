@@ -16,7 +16,6 @@ use super::compact::Between;
 use super::key::{ProbeKey, ROUNDS};
 use super::levels::Levels;
 use super::recovery::Progress;
-use super::tags::Tags;
 use crate::Result;
 use crate::layout::bucket::SlotAddr;
 use crate::layout::shape::extent_alignment;
@@ -24,6 +23,7 @@ use crate::layout::{
     BUSY, EMPTY, ExtentKind, KeyClass, KeyHash, RecordWord, Shape, Superblock, align_up,
 };
 use crate::pm::{Medium, Priority};
+use crate::sync::tags::Tags;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, RwLock, fence, pause, thread_number};
 use crate::table::key::Identity;
 use crate::width::{to_usize, u32_of};

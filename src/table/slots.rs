@@ -2,10 +2,10 @@
 
 use super::Table;
 use super::key::{Bucket, ProbeKey};
-use super::tags::{Tag, TagWord, Tags8};
 use crate::layout::bucket::SlotAddr;
 use crate::layout::{EMPTY, KeyClass, KeyHash, LINE, RecordWord};
 use crate::pm::Medium;
+use crate::sync::tags::{Tag, TagWord, Tags8};
 
 impl<M: Medium> Table<M> {
     /// Which slots of a bucket may hold the target's key, and whether the bucket itself was read

@@ -15,11 +15,11 @@ use crate::engine::Write;
 use crate::engine::cpu::CpuEngine;
 use crate::layout::{BUSY, EMPTY, KeyClass, Metadata, RecordWord, Shape, Superblock};
 use crate::pm::Medium;
+use crate::sync::tags::BucketTags;
 use crate::sync::{Ordering, be_thread};
 use crate::table::Table;
 use crate::table::key::{Bucket, reserved_bucket_at};
 use crate::table::record::ValuePart;
-use crate::table::tags::BucketTags;
 
 /// What a thread does. The first number stands for the key, the second one for its value.
 #[derive(Debug, Clone, Copy)]

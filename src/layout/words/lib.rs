@@ -58,6 +58,9 @@ pub const METADATA: [u64; 2] = [16 * PAGE, 17 * PAGE];
 /// Offset of the first extent.
 pub const DATA_START: u64 = EXTENT_TABLES[1] + EXTENT_TABLE_LEN;
 
+/// Entries for levels in memory, by their numbers.
+pub const DIRECTORY: usize = 48;
+
 /// Largest file, in bytes: what the offset of a [`RecordWord`] can name.
 pub const MAX_FILE: u64 = 1 << 56;
 

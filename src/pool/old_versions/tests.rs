@@ -4,7 +4,7 @@ use crate::snapshots::Snapshots;
 /// A value of one byte, or none.
 type Value = Option<u8>;
 
-impl Version for Value {
+impl KeptVersion for Value {
     fn value_bytes(&self) -> (u64, u64) {
         (u64::from(self.is_some()), 0)
     }

@@ -3,7 +3,7 @@
 
 use super::spill_file::{SPILLED_VALUE_BYTES_MIN, SpilledValue};
 use crate::pool::old_versions;
-pub use crate::pool::old_versions::{Version, VersionBytes, is_empty};
+pub use crate::pool::old_versions::{KeptVersion, VersionBytes, is_empty};
 use crate::{Error, Result};
 
 /// Values of keys before the commits that changed them.
@@ -79,7 +79,7 @@ impl OldVersion {
     }
 }
 
-impl Version for OldVersion {
+impl KeptVersion for OldVersion {
     fn value_bytes(&self) -> (u64, u64) {
         let len = self.len().unwrap_or(0) as u64;
         match self {

@@ -15,13 +15,13 @@ use std::time::{Duration, Instant};
 use crate::layout::bucket::{SLOT_WORDS_BYTES, SlotAddr};
 use crate::layout::{BUSY, EMPTY, KeyClass, KeyHash, RecordWord};
 use crate::pm::Medium;
+use crate::sync::tags::TagWord;
 use crate::sync::{Ordering, fence, pause};
 use crate::table::alloc::epoch::GRACE;
 use crate::table::key::{Bucket, ProbeKey, ROUNDS, reserved_bucket_at};
 use crate::table::probe::Walk;
 use crate::table::probe_hint::ProbeHint;
 use crate::table::record::Content;
-use crate::table::tags::TagWord;
 use crate::table::{Session, Table};
 use crate::{Error, Result};
 

@@ -17,7 +17,6 @@ use std::time::{Duration, Instant};
 
 use super::Table;
 use super::levels::Levels;
-use super::tags::Tags;
 use crate::layout::superblock::Flags;
 use crate::layout::{
     EXTENT_TABLES, ExtentEntry, HUGE_PAGE, METADATA, PAGE, RecordWord, SUPERBLOCKS, Superblock,
@@ -25,6 +24,7 @@ use crate::layout::{
 use crate::pm::Medium;
 use crate::pool::parallel;
 use crate::sync::Ordering;
+use crate::sync::tags::Tags;
 use crate::table::alloc::free_list::FreeList;
 use crate::table::alloc::reachable::ReachableRecords;
 use crate::width::to_usize;

@@ -21,11 +21,11 @@ use std::sync::OnceLock;
 #[cfg(not(loom))]
 use memmap2::{Advice, MmapOptions, MmapRaw, UncheckedAdvice};
 
-use crate::layout::superblock::DIRECTORY;
-use crate::layout::{KeyHash, Shape};
-use crate::pool::prefetch;
-use crate::sync::{AtomicU64, Ordering};
-use crate::width::{low_byte, low_half, to_usize};
+use gphash_layout::width::{low_byte, low_half, to_usize};
+use gphash_layout::{DIRECTORY, KeyHash, Shape};
+use gphash_pool::prefetch;
+
+use crate::{AtomicU64, Ordering};
 
 /// Byte of a slot that holds nothing.
 const EMPTY: u8 = 1;
@@ -86,6 +86,7 @@ impl<'t> TagWord<'t> {
     }
 
     /// Makes known what is in the slots, unless someone else did; gives what is there now.
+    #[inline]
     pub fn fill(self, tags: Tags8) -> Tags8 {
         match self
             .0
@@ -290,7 +291,6 @@ impl Tags {
     }
 
     /// Forgets all tags, and gives back their memory. Nobody may be asking them.
-    #[cfg(feature = "cuda")]
     pub fn forget(&self) {
         self.levels
             .iter()
