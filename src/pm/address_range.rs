@@ -200,8 +200,7 @@ impl Range {
     /// Only this call asks for them whatever the mount options of the tmpfs say; it wants at least
     /// one small page in each of them to begin with.
     pub fn gather(&self, file: &PmFile, from: u64, to: u64, threads: usize) {
-        let first = align_up(from, HUGE_PAGE).min(to);
-        let last = (to / HUGE_PAGE * HUGE_PAGE).max(first);
+        let (first, last) = whole(from, to, HUGE_PAGE);
         in_parts(first, last, threads, |first, last| {
             let mut whole = (first..last).step_by(to_usize(HUGE_PAGE));
             if whole.all(|at| file.allocate(at, at + PAGE).is_ok()) {
@@ -221,10 +220,11 @@ impl Range {
         });
     }
 
-    /// Gives the memory of the pages `from..to` back, which are private to this process. They hold then what
-    /// the file does, or zeros where [zeros](Self::map_zeros) were mapped; nobody may use them meanwhile.
-    pub fn discard(&self, from: u64, to: u64) {
-        self.advise(from, to, libc::MADV_DONTNEED);
+    /// Gives the memory of what is whole in `from..to` back, in pieces of `unit` bytes private to this process. It
+    /// holds then what the file does, or zeros where [zeros](Self::map_zeros) were mapped; nobody may use it meanwhile.
+    pub fn discard(&self, from: u64, to: u64, unit: u64) {
+        let (first, last) = whole(from, to, unit);
+        self.advise(first, last, libc::MADV_DONTNEED);
     }
 
     fn advise(&self, from: u64, to: u64, advice: libc::c_int) {
@@ -234,6 +234,13 @@ impl Range {
         // whose callers let nobody use them.
         unsafe { libc::madvise(start.cast(), to_usize(to - from), advice) };
     }
+}
+
+/// What is whole in `from..to` of pieces of `unit` bytes: the system takes one that is cut for whole, with its neighbour's
+/// bytes.
+fn whole(from: u64, to: u64, unit: u64) -> (u64, u64) {
+    let first = align_up(from, unit).min(to);
+    (first, (to / unit * unit).max(first))
 }
 
 /// Does `work` on `from..to`, in parts of whole huge pages that `threads` threads share.

@@ -46,3 +46,31 @@ fn process_with_few_addresses_keeps_most_of_them() {
         wanted(HUGE_PAGE, 0, None)
     );
 }
+
+#[test]
+fn only_whole_system_pages_are_given_back() {
+    const UNIT: u64 = 64 << 10;
+    assert_eq!(whole(PAGE, 3 * UNIT - PAGE, UNIT), (UNIT, 2 * UNIT));
+    assert_eq!(whole(UNIT, 2 * UNIT, UNIT), (UNIT, 2 * UNIT));
+    for (from, to) in [
+        (0, PAGE),
+        (PAGE, UNIT),
+        (PAGE, 2 * PAGE),
+        (PAGE, 2 * UNIT - PAGE),
+    ] {
+        let (first, last) = whole(from, to, UNIT);
+        assert!(first == last && from <= first && last <= to);
+    }
+    // The same with the pages of this system: what shares one with a neighbour stays.
+    let range = Range::reserve(1 << 20, 0, PAGE).unwrap();
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    range.map_fixed(0, 4 * UNIT, access, flags, -1, 0).unwrap();
+    let byte = |at: u64| range.base().wrapping_add(to_usize(at));
+    // SAFETY: the bytes were mapped just now, and nobody else has them.
+    (0..4).for_each(|nth| unsafe { byte(nth * UNIT).write(1) });
+    range.discard(PAGE, 2 * UNIT + PAGE, UNIT);
+    // SAFETY: as above.
+    let found = [0, 1, 2, 3].map(|nth| unsafe { byte(nth * UNIT).read() });
+    assert_eq!(found, [1, 0, 1, 1]);
+}

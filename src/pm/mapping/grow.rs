@@ -251,7 +251,7 @@ impl Mapping {
             if let Some(dirty) = &self.dirty {
                 dirty.clear(at, at + len);
             }
-            self.range.discard(at, at + len);
+            self.range.discard(at, at + len, self.file_system.unit);
         }
         // Should this fail, as on a file system that knows no holes, the blocks stay.
         let punched = self.file.punch(at, at + len);
