@@ -40,6 +40,14 @@ impl<M: Medium> Table<M> {
         self.persist_later(at, bytemuck::bytes_of(&nothing));
     }
 
+    /// Where an entry of the extent table is, and what it says.
+    pub(super) fn extent_entry(&self, superblock: &Superblock, index: u32) -> (u64, ExtentEntry) {
+        let at = superblock.entry_offset(index);
+        let mut entry = ExtentEntry::zeroed();
+        self.medium.read(at, bytemuck::bytes_of_mut(&mut entry));
+        (at, entry)
+    }
+
     /// Checks the extent table and gives the arena its extents; free ones stay free. Gives the ranges of emptied
     /// levels that a crash kept from becoming part of the arena. With `may_lack`, entries that are not whole, or
     /// contradict the superblock or those before them, are made such as stand for nothing; gives how many were.
@@ -63,9 +71,7 @@ impl<M: Medium> Table<M> {
         // of a record goes through all of them.
         let mut run: Option<(u32, u64, u64)> = None;
         for index in 0..superblock.extent_count {
-            let at = superblock.entry_offset(index);
-            let mut entry = ExtentEntry::new(ExtentKind::Arena, 0, 0, 0);
-            self.medium.read(at, bytemuck::bytes_of_mut(&mut entry));
+            let (at, entry) = self.extent_entry(superblock, index);
             let inside = entry.offset >= DATA_START
                 && entry.offset.is_multiple_of(PAGE)
                 && entry.offset <= superblock.file_len

@@ -29,7 +29,7 @@ use crate::table::alloc::free_list::FreeList;
 use crate::table::alloc::reachable::ReachableRecords;
 use crate::width::to_usize;
 use crate::{Domain, Error, Result};
-use scan::{Findings, Fix};
+use scan::{Damage, Findings, Fix};
 
 /// Words of marks from which one thread makes free records.
 const WORDS_PER_THREAD_MIN: usize = 1024;
@@ -121,7 +121,7 @@ impl<M: Medium> Table<M> {
     /// be.
     pub(crate) fn open_with(
         medium: M,
-        superblock: Superblock,
+        mut superblock: Superblock,
         path: &Path,
         policy: Policy,
         scan: impl FnOnce(&Self, &ReachableRecords) -> Findings,
@@ -143,25 +143,40 @@ impl<M: Medium> Table<M> {
         }
         let metadata = Self::find_metadata(&medium, &shape, path, policy.repair_damage)?;
         let table = Self::with_superblock(medium, superblock, shape, path);
-        let (lost_levels, lacking) = table.read_extents(&superblock, policy.is_torn)?;
+        let is_torn = |index| table.extent_entry(&superblock, index).1.kind().is_none();
+        let may_lack =
+            policy.is_torn || policy.repair_damage && (0..superblock.extent_count).any(is_torn);
+        let (lost_levels, lacking) = table.read_extents(&superblock, may_lack)?;
         table.persist_found(&superblock);
         for level in superblock.bottom_level..=superblock.top_level {
             table.add_tags(level, Tags::add)?;
             table.publish_level(&superblock, level);
         }
         tracing::debug!(took = ?started.elapsed(), "read the superblock's levels and extents");
+        let mut lost_counts = None;
+        // What was counted may lie in extents that are lacking.
+        superblock.set_flag(Flags::CLEAN, superblock.is_clean() && lacking == 0);
+        if superblock.is_clean() {
+            match table.restore_counts(&superblock) {
+                Err(Error::Damaged {
+                    what, at, found, ..
+                }) if policy.repair_damage => {
+                    superblock.set_flag(Flags::CLEAN, false);
+                    lost_counts = Some(Damage { what, at, found }.to_string());
+                }
+                restored => restored?,
+            }
+        }
         let draining = table.levels.live().draining(shape.levels);
         let mut recovery = Recovery {
             clean: superblock.is_clean(),
             resize_resumed: draining && !superblock.is_clean(),
             ..Recovery::default()
         };
-        if superblock.is_clean() {
-            table.restore_counts(&superblock)?;
-        }
         if !superblock.is_clean() || policy.always_scan {
             table.scan_and_repair(policy, scan, &mut recovery)?;
         }
+        recovery.damage.extend(lost_counts);
         if lacking > 0 {
             recovery.damage.push(format!(
                 "extent table: {lacking} entries are not whole; what they speak of is not used"

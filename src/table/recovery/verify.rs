@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicU64 as Count;
 use super::Progress;
 use super::scan::{DAMAGES_MAX, Damage, Home, TASK_BUCKETS};
 use crate::layout::bucket::SlotAddr;
-use crate::layout::{BUSY, DATA_START, EMPTY, ExtentEntry, ExtentKind, RecordWord};
+use crate::layout::{BUSY, DATA_START, EMPTY, RecordWord};
 use crate::pm::{Mapping, Medium};
 use crate::pool::parallel;
 use crate::sync::{Ordering, thread_number};
@@ -93,9 +93,7 @@ impl Table<Mapping> {
             Err(error) => verified.complain("superblock", 0, error.to_string()),
         }
         for index in 0..superblock.extent_count {
-            let at = superblock.entry_offset(index);
-            let mut entry = ExtentEntry::new(ExtentKind::Arena, 0, 0, 0);
-            self.medium.read(at, bytemuck::bytes_of_mut(&mut entry));
+            let (at, entry) = self.extent_entry(&superblock, index);
             let is_inside = entry
                 .offset
                 .checked_add(entry.len)
