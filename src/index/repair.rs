@@ -220,12 +220,14 @@ pub(crate) fn recover_with(
         // As at a close: the file is repaired, and whoever opens it goes on with the resize.
         tracing::warn!(%error, "the resize is left as it is");
     }
+    // Its journal is not home yet, or was not.
+    let is_pending = repair == Repair::Recover || superblock.journal_id != 0;
     let levels = table.levels.live();
     let capacity = table.slots();
     let mut report = Report {
         state: if !recovery.damage.is_empty() {
             ReportState::Damaged
-        } else if recovery.clean {
+        } else if recovery.clean && !is_pending {
             ReportState::Clean
         } else if check {
             ReportState::NeedsRecovery
@@ -264,5 +266,5 @@ fn without_journal(error: &Error) -> String {
     )
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;
