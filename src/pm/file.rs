@@ -294,6 +294,12 @@ impl PmFile {
         lock::take_shared(&self.file, self.path())
     }
 
+    /// Whether `entry` leads to it, links followed.
+    pub(super) fn is_at(&self, entry: &Entry) -> Result<bool> {
+        let answer = entry.leads_to(&self.file);
+        answer.map_err(|source| entry.error("inspect", source))
+    }
+
     /// Length in bytes.
     ///
     /// # Errors

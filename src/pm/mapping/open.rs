@@ -101,7 +101,6 @@ impl Mapping {
     /// As [`open`](Self::open), with the file's name in a directory that is held open.
     pub(crate) fn open_at(entry: &Entry, options: &MapOptions) -> Result<Self> {
         let file = Arc::new(open_file(entry, true)?);
-        file.lock()?;
         let (superblock, replay, lost_journal) = inspect(&file, options)?;
         let mut mapping = Self::over(file, superblock.file_len, Access::Write, options)?;
         let keeps_journal = mapping.domain == Domain::Checkpointed;
@@ -138,7 +137,6 @@ impl Mapping {
     /// As [`open_read_only`](Self::open_read_only), with the file's name in a directory that is held open.
     pub(crate) fn open_read_only_at(entry: &Entry, options: &MapOptions) -> Result<Self> {
         let file = Arc::new(open_file(entry, false)?);
-        file.lock_shared()?;
         let (superblock, replay, lost_journal) = inspect(&file, options)?;
         let mut mapping = Self::over(file, superblock.file_len, Access::ReadOnly, options)?;
         mapping.lost_journal = lost_journal;
@@ -187,11 +185,26 @@ impl Mapping {
     }
 }
 
-/// Opens the file itself where `entry` is a link to it, and refuses what is no regular file.
+/// Opens and locks the file itself where `entry` is a link to it, and refuses what is no regular file.
 fn open_file(entry: &Entry, write: bool) -> Result<PmFile> {
-    let resolved = entry.resolve()?;
-    resolved.must_be_file(entry.path())?;
-    PmFile::open(&resolved, write)
+    const TRIES: u32 = 10;
+
+    for _ in 0..TRIES {
+        let resolved = entry.resolve()?;
+        resolved.must_be_file(entry.path())?;
+        let file = PmFile::open(&resolved, write)?;
+        match write {
+            true => file.lock()?,
+            false => file.lock_shared()?,
+        }
+        // Whoever had the lock may have put another file there.
+        if file.is_at(entry)? {
+            return Ok(file);
+        }
+    }
+    Err(Error::InUse {
+        path: entry.path().to_path_buf(),
+    })
 }
 
 /// The ranges that the extent table calls free, by their offsets.

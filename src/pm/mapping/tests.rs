@@ -550,6 +550,33 @@ fn file_is_open_once() {
 }
 
 #[test]
+fn opening_that_waited_opens_what_stands_there_then() {
+    for (options, dir) in domains() {
+        for open in [Mapping::open, Mapping::open_read_only] {
+            let [path, other] = ["table", "other"].map(|name| dir.path().join(name));
+            for (path, word) in [(&path, 1), (&other, 2)] {
+                let mapping = Mapping::create(path, LEN, &options).unwrap();
+                superblock(&mapping, 1, LEN);
+                mapping.store(DATA_START, word);
+                mapping.checkpoint().unwrap();
+            }
+            let held = fs::File::open(&path).unwrap();
+            held.lock().unwrap();
+            let opened = std::thread::scope(|scope| {
+                let opening = scope.spawn(|| open(&path, &options));
+                std::thread::sleep(std::time::Duration::from_millis(50));
+                fs::rename(&other, &path).unwrap();
+                drop(held);
+                opening.join().unwrap().unwrap()
+            });
+            assert_eq!(opened.load(DATA_START), 2, "{options:?}");
+            drop(opened);
+            fs::remove_file(&path).unwrap();
+        }
+    }
+}
+
+#[test]
 fn create_refuses_a_path_that_exists() {
     let dir = in_memory();
     let path = dir.path().join("table");
