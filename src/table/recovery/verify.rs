@@ -79,6 +79,8 @@ impl Table<Mapping> {
 
     /// Checks what speaks of the file's structure, which nobody changes meanwhile.
     fn verify_extents(&self, verified: &mut Verified) {
+        // A checkpoint names its journal in both copies.
+        let _gate = self.store_gate();
         let superblock = self.superblock();
         match read_superblock(&self.medium, self.path()) {
             Ok(found) if found.generation == superblock.generation => {}
