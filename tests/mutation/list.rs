@@ -935,8 +935,8 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "the log goes on in front of a segment that could not be made",
         file: "src/store/wal/mod.rs",
-        find: "        tail.failed = true;\n        let prepared",
-        replacement: "        let prepared",
+        find: "        tail.left = true;\n        if",
+        replacement: "        if",
         suite: Suite::Unit("checkpoint_of_which_a_call_fails"),
     },
     Mutation {
@@ -1331,7 +1331,7 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "the prepare records of an aborted group stay",
         file: "src/store/wal/mod.rs",
-        find: "        tail.unsynced.truncate(kept);\n        tail.next = first;\n        // It may",
+        find: "        tail.unsynced.truncate(kept);\n        tail.end = tail.durable + kept as u64;\n        tail.next = first;\n        // It may",
         replacement: "        let _ = kept;\n        // It may",
         suite: Suite::Unit("store::crash_tests"),
     },
@@ -2796,5 +2796,12 @@ pub const MUTATIONS: &[Mutation] = &[
         find: "        self.shape.key_class() != KeyClass::Variable && !is_sure()\n",
         replacement: "        !is_sure()\n",
         suite: Suite::Store("corruption_of_a_length"),
+    },
+    Mutation {
+        name: "a log from which a record was taken back is not trusted",
+        file: "src/store/wal/mod.rs",
+        find: "        tail.left = true;\n    }\n",
+        replacement: "        (tail.left, tail.failed) = (true, true);\n    }\n",
+        suite: Suite::Store("full_disk_holds_nothing"),
     },
 ];

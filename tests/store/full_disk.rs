@@ -633,3 +633,56 @@ fn group_that_the_index_has_no_room_for_is_answered() {
     assert!(store.put_if_absent("job", "two").unwrap());
     store.close().unwrap();
 }
+
+/// Records that are acknowledged and not durable need no more room of a full disk, whatever the log meets there.
+#[test]
+fn full_disk_holds_nothing_of_a_log_that_is_not_durable() {
+    for partitions in [1u8, 3] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("store");
+        let disk = Disk::new(1 << 30);
+        let options = gphash::store::StoreOptions::default()
+            .partitions(partitions.into())
+            .partitioner(Arc::new(ByFirstByte))
+            .domain(Domain::Checkpointed)
+            .durability(Durability::None)
+            .faults(disk.clone());
+        let store = Store::open(&path, &options).unwrap();
+        let mut model = Model::new();
+        let mut put = |number: u32, value: u8| {
+            let mut batch = WriteBatch::new();
+            let items = (0..partitions).map(|partition| {
+                let key = [&[partition][..], &number.to_be_bytes()].concat();
+                // No two of their logs are as long.
+                (key, vec![value; 1000 + 500 * usize::from(partition)])
+            });
+            let items: Model = items.collect();
+            for (key, value) in &items {
+                batch.put(key.clone(), value.clone());
+            }
+            let put = store.write(batch);
+            match &put {
+                Ok(()) => model.extend(items),
+                Err(error) => assert!(matches!(error, Error::NoSpace { .. }), "{error}"),
+            }
+            put.is_ok()
+        };
+        (0..3000).for_each(|nth| assert!(put(nth % 1000, 1)));
+        disk.fill();
+        (0..3000).for_each(|nth| _ = put(nth % 1000, 2));
+        for key in model.keys().take(500).cloned().collect::<Vec<_>>() {
+            store.delete(key.clone()).unwrap();
+            model.remove(&key);
+        }
+        store.flush().unwrap();
+        let left = folder.path().join("left");
+        copy(&path, &left);
+        store.checkpoint().unwrap();
+        assert!(contents(&store) == model);
+        store.close().unwrap();
+        for path in [path, left] {
+            let store = Store::open(path, &options.clone().faults(Disk::new(1 << 30))).unwrap();
+            assert!(contents(&store) == model);
+        }
+    }
+}

@@ -79,7 +79,9 @@ struct Tail {
     next: u64,
     /// The number of the last segment that the manifest may speak of.
     named: u64,
-    /// The segment cannot be trusted from `durable` on.
+    /// Nothing more may be appended to the segment.
+    left: bool,
+    /// A sync has failed: the segment cannot be trusted from `durable` on, and is left.
     failed: bool,
     /// The next segment, with the records that are not durable, where they end and the room of the file: the manifest
     /// could not be written. No record comes until it is.
@@ -121,6 +123,7 @@ impl Log {
                 unsynced: Vec::new(),
                 next,
                 named: last,
+                left: false,
                 failed: false,
                 prepared: None,
                 has_waited: false,
@@ -160,7 +163,7 @@ impl Log {
     /// Whether there are records that are not durable.
     pub fn is_behind(&self) -> bool {
         let tail = self.tail();
-        tail.durable < tail.end || tail.failed
+        tail.durable < tail.end || tail.left
     }
 
     /// Whether there have come records that are not durable, where all were before, since the last call.
@@ -260,11 +263,12 @@ impl Log {
             kept += to_usize(header.stride().expect("as long as what is in memory"));
         }
         tail.unsynced.truncate(kept);
+        tail.end = tail.durable + kept as u64;
         tail.next = first;
         // It may have the record.
         tail.prepared = None;
         // The next record begins another segment, from which on those of this number do not count.
-        tail.failed = true;
+        tail.left = true;
     }
 
     fn append_record<T: Send>(
@@ -286,7 +290,7 @@ impl Log {
         let mut alone = (durably || in_blocks).then(|| self.only_sync());
         let mut tail = self.tail();
         let full = tail.end + len > self.segment_bytes && tail.end > SEGMENT_HEADER;
-        if tail.failed || full || tail.segment.is_none() {
+        if tail.left || full || tail.segment.is_none() {
             if alone.is_none() {
                 drop(tail);
                 alone = Some(self.only_sync());
@@ -304,25 +308,25 @@ impl Log {
         }
         let (first, start, kept) = (tail.next, tail.end, tail.unsynced.len());
         let header = header(len, &tail);
+        let end = start + header.stride().expect("as long as what is in memory");
+        if !in_blocks {
+            tail.room = self.store_dir.with_room(room, || {
+                let segment = tail.segment();
+                segment.make_room(start, end, tail.room, self.extension())
+            })?;
+        }
         let written = match beside {
             Some(beside) => tail.write_in_blocks(header, entries, beside).map(Some),
-            None => {
-                let make_room = |segment: &Segment, at, end, before| {
-                    self.store_dir.with_room(room, || {
-                        segment.make_room(at, end, before, self.extension())
-                    })
-                };
-                tail.write(header, entries, make_room).map(|()| made)
-            }
+            None => tail.write(header, entries).map(|()| made),
         };
         let written = written.inspect_err(|_| {
             tail.unsynced.truncate(kept);
             // A whole record may be there, which the next opening must not find.
             let erased = tail.segment().write(&[0; RECORD_HEADER], start);
-            tail.failed |= erased.is_err();
+            tail.left |= erased.is_err();
         })?;
         let made = written.expect("before or beside it");
-        tail.end += header.stride().expect("as long as what is in memory");
+        tail.end = end;
         tail.next += header.span();
         tail.bytes += tail.end - start;
         let unsynced = tail.unsynced.len();
@@ -394,7 +398,7 @@ impl Log {
     fn sync_alone(&self) -> Result<()> {
         let (segment, end) = {
             let mut tail = self.tail();
-            if tail.failed {
+            if tail.left {
                 return self.rotate(&mut tail);
             }
             if tail.durable == tail.end {
@@ -410,7 +414,7 @@ impl Log {
                 tail.is_durable(end);
                 tail.write_witness();
             }
-            Err(_) => tail.failed = true,
+            Err(_) => (tail.left, tail.failed) = (true, true),
         }
         synced
     }
@@ -423,6 +427,10 @@ impl Log {
 
     /// As [`rotate`](Self::rotate); the manifest has another `change`, too.
     fn rotate_with(&self, tail: &mut Tail, change: impl Fn(&mut Manifest)) -> Result<()> {
+        // Even if this fails, a crash may leave the new segment, and a manifest that names it. Of
+        // the segment before, only what is before its first record counts then. So from here on nothing may
+        // be appended to that one.
+        tail.left = true;
         if !tail.failed && tail.durable < tail.end {
             let end = tail.end;
             match self.syncs.time(|| tail.segment().sync()) {
@@ -433,10 +441,6 @@ impl Log {
                 }
             }
         }
-        // Even if this fails, a crash may leave the new segment, and a manifest that names it. Of
-        // the segment before, only what is before its first record counts then. So from here on nothing may
-        // be appended to that one.
-        tail.failed = true;
         let prepared = match tail.prepared.take() {
             Some(prepared) => prepared,
             None => self.prepare_segment(tail)?,
@@ -458,6 +462,7 @@ impl Log {
             room,
             durable: end,
             unsynced: std::mem::take(&mut tail.unsynced),
+            left: false,
             failed: false,
             prepared: None,
             ..*tail
@@ -511,7 +516,7 @@ impl Log {
         let _alone = self.only_sync();
         let mut tail = self.tail();
         let has_older = tail.segment.is_none() && tail.bytes > 0;
-        if tail.failed || tail.end > SEGMENT_HEADER || has_older {
+        if tail.left || tail.end > SEGMENT_HEADER || has_older {
             self.rotate(&mut tail)?;
         }
         if tail.end > SEGMENT_HEADER {
@@ -569,12 +574,7 @@ impl Tail {
         segment.expect("there is one as soon as there is a record")
     }
 
-    fn write(
-        &mut self,
-        header: RecordHeader,
-        entries: &[Entry],
-        make_room: impl FnOnce(&Segment, u64, u64, u64) -> Result<u64>,
-    ) -> Result<()> {
+    fn write(&mut self, header: RecordHeader, entries: &[Entry]) -> Result<()> {
         let start = self.unsynced.len();
         let seed = self.seed();
         let len = RECORD_HEADER + to_usize(header.len);
@@ -593,8 +593,6 @@ impl Tail {
         let (head, written) = self.unsynced[start..start + len].split_at_mut(RECORD_HEADER);
         let header = header.seal(seed, record::checksum(written, seed));
         head.copy_from_slice(bytemuck::bytes_of(&header));
-        let end = self.end + (padded - start) as u64;
-        self.room = make_room(self.segment(), self.end, end, self.room)?;
         let segment = self.segment.as_ref();
         let segment = segment.expect("there is one as soon as there is a record");
         segment.append(
