@@ -2804,4 +2804,18 @@ pub const MUTATIONS: &[Mutation] = &[
         replacement: "        (tail.left, tail.failed) = (true, true);\n    }\n",
         suite: Suite::Store("full_disk_holds_nothing"),
     },
+    Mutation {
+        name: "nothing makes room for asynchronous requests",
+        file: "src/store/commit/group.rs",
+        find: "self.note_full(appended)?",
+        replacement: "appended?",
+        suite: Suite::Store("asynchronous_requests_have"),
+    },
+    Mutation {
+        name: "nothing makes room for asynchronous requests of several partitions that change one",
+        file: "src/store/partitions/commit.rs",
+        find: "state.note_full(log.append(span, finals, state.durably, room, || Ok(())))",
+        replacement: "log.append(span, finals, state.durably, room, || Ok(()))",
+        suite: Suite::Store("asynchronous_requests_have"),
+    },
 ];

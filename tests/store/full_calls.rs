@@ -2,11 +2,12 @@
 
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
 
 use gphash::pm::{Call, Faults, FileEvent};
-use gphash::store::{Durability, Store};
+use gphash::store::{Durability, Request, Store};
 use gphash::{Domain, Error};
 
 use super::full_disk::ByFirstByte;
@@ -136,6 +137,46 @@ fn transaction_of_deletions_is_tried_again_when_its_log_meets_a_full_disk() {
         );
         for nth in 1..=4 {
             assert_eq!(store.get(&long_key(nth)).unwrap(), None);
+        }
+        store.close().unwrap();
+    }
+}
+
+/// Nobody who calls waits for a checkpoint, and the next requests find the room that one has made.
+#[test]
+fn asynchronous_requests_have_a_checkpoint_make_room_for_their_log() {
+    for partitions in [1, 2] {
+        let folder = tempfile::tempdir().unwrap();
+        let faults = Arc::new(FullLog::default());
+        let options = gphash::store::StoreOptions::default()
+            .partitions(partitions)
+            .partitioner(Arc::new(ByFirstByte))
+            .domain(Domain::Checkpointed)
+            .faults(Arc::clone(&faults) as Arc<dyn Faults>);
+        let store = Store::open(folder.path().join("store"), &options).unwrap();
+        let last = u8::try_from(partitions - 1).unwrap();
+        let put = || {
+            let (sender, answer) = mpsc::channel();
+            let put = Request::Put {
+                key: vec![last],
+                value: vec![7; 1000],
+            };
+            // Of two partitions one is changed.
+            let get = Request::Get { key: vec![0, 0] };
+            store.execute_async(vec![get, put], move |answers| sender.send(answers).unwrap());
+            answer.recv().unwrap()
+        };
+        put().unwrap();
+        faults.is_full.store(true, Ordering::Relaxed);
+        let refused = (0..10_000).find_map(|_| put().err()).unwrap();
+        assert!(matches!(refused, Error::NoSpace { .. }), "{refused:?}");
+        let started = Instant::now();
+        while put().is_err() {
+            assert!(
+                started.elapsed() < Duration::from_secs(60),
+                "{partitions}: no checkpoint has made room"
+            );
+            std::thread::sleep(Duration::from_millis(10));
         }
         store.close().unwrap();
     }

@@ -206,7 +206,8 @@ impl StoreInner {
         let takes_long = finals.len() < PARALLEL_REQUESTS_MIN
             && record::len(finals) > IN_MEMORY_RECORD_BYTES_MAX;
         let append = || self.log.append(span, finals, self.durably, room, answer);
-        let (answers, took) = self.threads.run_for_leader(takes_long, append)?;
+        let appended = self.threads.run_for_leader(takes_long, append);
+        let (answers, took) = self.note_full(appended)?;
         // Not earlier: without room, their transactions come again. Not later: what these changes
         // replace need not be kept for them.
         read_sets.iter().for_each(|read_set| read_set.release());

@@ -82,10 +82,15 @@ impl StoreInner {
             }
             false => self.hold_to_delete(entries),
         };
-        if is_full(&held) {
+        self.note_full(held)
+    }
+
+    /// Has a checkpoint make room, once somebody wakes its thread, if the disk was full for what was `done`.
+    pub(in crate::store) fn note_full<T>(&self, done: Result<T>) -> Result<T> {
+        if is_full(&done) {
             self.was_full.store(true, Ordering::Relaxed);
         }
-        held
+        done
     }
 
     fn hold_to_delete(&self, entries: &[Entry]) -> Result<Room> {

@@ -34,7 +34,7 @@ use crate::store::commit::execute::Execution;
 use crate::store::commit::group::{answer_each, drop_conflicting, goes_before, read_sets};
 use crate::store::commit::queue::{Answer, Answers, Held, Job, Leader, Work};
 use crate::store::commit::requests::{AnswerForm, Batch, Requests};
-use crate::store::files::dir::{Room, is_full};
+use crate::store::files::dir::Room;
 use crate::store::inner::{Applying, StoreInner};
 use crate::store::mvcc::group_writes::GroupWrites;
 use crate::store::mvcc::published::Published;
@@ -504,7 +504,7 @@ impl Partitions {
                 let span = change.span;
                 let (finals, room) = (change.finals(), change.prepared.room);
                 let log = &state.log;
-                log.append(span, finals, state.durably, room, || Ok(()))
+                state.note_full(log.append(span, finals, state.durably, room, || Ok(())))
             }
             _ => self.log_parts(changes, &firsts, coordinator),
         })?;
@@ -600,11 +600,8 @@ impl Partitions {
             if let Err(error) = self.shared().rule_out_failed_commit() {
                 tracing::warn!(%error, "changes wait until a log can be written again");
             }
-            if is_full(&all_written) {
-                first.was_full.store(true, atomic::Ordering::Relaxed);
-            }
         }
-        all_written
+        first.note_full(all_written)
     }
 }
 
