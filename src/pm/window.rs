@@ -98,7 +98,7 @@ impl Window {
             let mut options = MmapOptions::new();
             options.offset(start).len(to_usize(end - start)).populate();
             // SAFETY: only the owner of the store writes to the file, which it has locked, and through this window
-            // nobody else; the file has these bytes, and is never cut while the window is open. Who cuts it
+            // nobody else; the file has these bytes, and is cut only behind `room` while the window is open. Who cuts it
             // from outside ends the process, as with the file of the index.
             unsafe { options.map_mut(file) }
         });

@@ -2818,4 +2818,18 @@ pub const MUTATIONS: &[Mutation] = &[
         replacement: "log.append(span, finals, state.durably, room, || Ok(()))",
         suite: Suite::Store("asynchronous_requests_have"),
     },
+    Mutation {
+        name: "a long record gets nothing of the reserve",
+        file: "src/store/wal/mod.rs",
+        find: "        let made_room = ",
+        replacement: "        let room = if in_blocks { Room::Spares } else { room };\n        let made_room = ",
+        suite: Suite::Store("long_record_of_deletions"),
+    },
+    Mutation {
+        name: "a long record that fails keeps its room",
+        file: "src/store/wal/mod.rs",
+        find: "                tail.segment().cut(before);\n",
+        replacement: "",
+        suite: Suite::Store("long_record_that_the_disk"),
+    },
 ];

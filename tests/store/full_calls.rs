@@ -181,3 +181,48 @@ fn asynchronous_requests_have_a_checkpoint_make_room_for_their_log() {
         store.close().unwrap();
     }
 }
+
+/// No room for the log beyond so many bytes of each file.
+#[derive(Debug)]
+struct ShortLog(u64);
+
+impl Faults for ShortLog {
+    fn before(&self, _: Call, _: &Path) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn room(&self, _: Call, path: &Path, from: u64, to: u64) -> u64 {
+        match path.parent().unwrap().ends_with("wal") {
+            true => to.min(self.0).max(from),
+            false => to,
+        }
+    }
+}
+
+#[test]
+fn long_record_that_the_disk_has_no_room_for_leaves_nothing_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store");
+    let options = crate::options()
+        .partitions(1)
+        .domain(Domain::Checkpointed)
+        .durability(Durability::None)
+        .faults(Arc::new(ShortLog(4 << 20)));
+    let store = Store::open(&path, &options).unwrap();
+    let log_bytes = || {
+        let segments = std::fs::read_dir(path.join("wal")).unwrap();
+        let lens = segments.map(|segment| segment.unwrap().metadata().unwrap().len());
+        lens.sum::<u64>()
+    };
+    store.put("first", [1]).unwrap();
+    store.checkpoint().unwrap();
+    let before = log_bytes();
+    let refused = store.put("long", vec![2; 8 << 20]);
+    assert!(matches!(refused, Err(Error::NoSpace { .. })), "{refused:?}");
+    assert!(log_bytes() <= before, "{} of {before}", log_bytes());
+    store.put("last", [3]).unwrap();
+    store.close().unwrap();
+    let store = Store::open(&path, &options).unwrap();
+    assert_eq!(store.get(b"long").unwrap(), None);
+    assert_eq!(store.get(b"last").unwrap(), Some(vec![3]));
+}

@@ -686,3 +686,48 @@ fn full_disk_holds_nothing_of_a_log_that_is_not_durable() {
         }
     }
 }
+
+/// Deletions have the reserve for their record, however long it is.
+#[test]
+fn long_record_of_deletions_has_the_reserve_of_a_full_disk() {
+    const RECORD_BYTES: u64 = 6000 * 1000;
+    let folder = tempfile::tempdir().unwrap();
+    let disk = Disk::new(1 << 30);
+    let options = gphash::store::StoreOptions::default()
+        .partitions(1)
+        .domain(Domain::Checkpointed)
+        .durability(Durability::None)
+        .faults(disk.clone());
+    let store = Store::open(folder.path().join("store"), &options).unwrap();
+    let keys: Vec<String> = (0..6000).map(|nth| format!("{nth:01000}")).collect();
+    for keys in keys.chunks(1000) {
+        let mut batch = WriteBatch::new();
+        keys.iter().for_each(|key| batch.put(key.clone(), ""));
+        store.write(batch).unwrap();
+    }
+    store.checkpoint().unwrap();
+    disk.fill();
+    let is_reserve = |(path, _): &(&PathBuf, &u64)| path.ends_with("RESERVE");
+    let reserve = || {
+        let pages = disk.pages();
+        let held = pages.of_file.iter().find(is_reserve);
+        held.map_or(0, |(_, count)| count * PAGE)
+    };
+    let before = reserve();
+    loop {
+        let mut batch = WriteBatch::new();
+        keys.iter().for_each(|key| batch.delete(key.clone()));
+        match store.write(batch) {
+            Ok(()) => break,
+            Err(Error::NoSpace { .. }) => {}
+            Err(error) => panic!("{error}"),
+        }
+        assert!(
+            reserve() < before + RECORD_BYTES,
+            "refused, although its room is held"
+        );
+        disk.free(256 << 10);
+    }
+    assert!(contents(&store).is_empty());
+    store.close().unwrap();
+}

@@ -258,6 +258,13 @@ impl Segment {
         }
     }
 
+    /// Gives back what the file has beyond `room`, if it can be.
+    pub fn cut(&self, room: u64) {
+        if let Err(error) = self.file.set_len(room) {
+            tracing::warn!(%error, "room in the log stays");
+        }
+    }
+
     /// Makes room from `room` up to `end`, and up to a multiple of `extension`, beside others who may write there: where that
     /// takes writes, or the disk has not so much, it makes none. Gives where it ends now.
     pub fn make_room_beside(&self, room: u64, end: u64, extension: u64) -> u64 {

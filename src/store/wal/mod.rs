@@ -309,21 +309,30 @@ impl Log {
         let (first, start, kept) = (tail.next, tail.end, tail.unsynced.len());
         let header = header(len, &tail);
         let end = start + header.stride().expect("as long as what is in memory");
-        if !in_blocks {
-            tail.room = self.store_dir.with_room(room, || {
-                let segment = tail.segment();
-                segment.make_room(start, end, tail.room, self.extension())
-            })?;
-        }
-        let written = match beside {
-            Some(beside) => tail.write_in_blocks(header, entries, beside).map(Some),
-            None => tail.write(header, entries).map(|()| made),
-        };
+        let before = tail.room;
+        let made_room = self.store_dir.with_room(room, || {
+            let segment = tail.segment();
+            segment.make_room(start, end, before, self.extension())
+        });
+        let written = made_room.and_then(|room| {
+            tail.room = room;
+            let written = match beside {
+                Some(beside) => tail.write_in_blocks(header, entries, beside).map(Some),
+                None => tail.write(header, entries).map(|()| made),
+            };
+            written.inspect_err(|_| {
+                tail.unsynced.truncate(kept);
+                // A whole record may be there, which the next opening must not find.
+                let erased = tail.segment().write(&[0; RECORD_HEADER], start);
+                tail.left |= erased.is_err();
+            })
+        });
         let written = written.inspect_err(|_| {
-            tail.unsynced.truncate(kept);
-            // A whole record may be there, which the next opening must not find.
-            let erased = tail.segment().write(&[0; RECORD_HEADER], start);
-            tail.left |= erased.is_err();
+            if in_blocks {
+                // No checkpoint may free it. Nobody else makes the file longer meanwhile.
+                tail.segment().cut(before);
+                tail.room = before;
+            }
         })?;
         let made = written.expect("before or beside it");
         tail.end = end;
@@ -645,7 +654,6 @@ impl Tail {
         // The padding stays a hole, or what a record that failed or an older segment has left there.
         self.segment()
             .write(bytemuck::bytes_of(&header), self.end)?;
-        self.room = self.room.max(start + len);
         Ok(made)
     }
 }
