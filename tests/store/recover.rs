@@ -15,6 +15,7 @@ use std::{fs, io, iter};
 use gphash::pm::{Call, Faults};
 use gphash::store::{Durability, Store, StoreOptions, WriteBatch};
 use gphash::{Domain, Error, Index, Options, ReportState};
+use gphash_block::frame::{self, BLOCK_HEADER};
 use gphash_recover::Arguments;
 use gphash_recover::clap::Parser;
 use serde_json::Value;
@@ -512,6 +513,35 @@ fn sst_damage_is_named_and_salvaged_only_on_request() {
             .all(|key| unreadable.contains(key))
     );
     assert!(found.iter().all(|(key, value)| model[key] == *value));
+}
+
+/// The store would go on with sequence numbers that its manifest may not have.
+#[test]
+fn sst_whose_sequence_numbers_cannot_be_counted_up_is_salvaged() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, mut model, names) = spilled(folder.path());
+    let sst = path.join(&names[0]);
+    let mut bytes = fs::read(&sst).unwrap();
+    let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+    let footer = bytes.len() - 40;
+    let (checksum, at) = (word(40), word(footer + 16));
+    let seed = !checksum.wrapping_add(at);
+    let properties = usize::try_from(at).unwrap()..footer;
+    let mut content = bytes[properties.clone()][BLOCK_HEADER..].to_vec();
+    content[24..32].copy_from_slice(&(1_u64 << 62).to_le_bytes());
+    let mut block = Vec::new();
+    frame::write(&content, seed, &mut block);
+    bytes[properties].copy_from_slice(&block);
+    fs::write(&sst, bytes).unwrap();
+    let (status, object) = look(&path);
+    assert_eq!((status, state_of(&object, &names[0])), (2, "damaged"));
+    tool(&["--salvage"], &path);
+    assert_eq!(look(&path).0, 0);
+    let store = Store::open(&path, &options()).unwrap();
+    store.put("last", "").unwrap();
+    store.close().unwrap();
+    model.insert(b"last".to_vec(), Vec::new());
+    assert!(open(&path) == model);
 }
 
 #[test]

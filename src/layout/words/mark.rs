@@ -25,7 +25,7 @@ pub const MARK_STRIDE: u64 = 512;
 pub const MARKS_LEN: usize = 2 * to_usize(MARK_STRIDE);
 
 /// What is counted is below this: what is counted up from a mark does not overflow.
-const COUNT_LIMIT: u64 = 1 << 62;
+pub const COUNT_LIMIT: u64 = 1 << 62;
 
 /// See the [module](self).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Pod, Zeroable)]

@@ -14,6 +14,7 @@
 //! behind the last one.
 
 use bytemuck::{Pod, Zeroable};
+use gphash_layout::mark::COUNT_LIMIT;
 
 use crate::{Entry, KEY_BYTES_MAX, Value, ValueUse};
 
@@ -142,6 +143,9 @@ impl Properties {
                 "{entries} entries and {tombstones} tombstones, from {smallest:02x?} to {largest:02x?}"
             ));
         }
+        if fixed.largest_sequence >= COUNT_LIMIT {
+            return Err(format!("sequence number {}", fixed.largest_sequence));
+        }
         Ok(Self {
             entries: fixed.entries,
             tombstones: fixed.tombstones,
@@ -153,3 +157,6 @@ impl Properties {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

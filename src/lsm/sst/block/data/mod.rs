@@ -25,6 +25,7 @@ use std::ops::Range;
 pub use builder::Builder;
 pub use decoded::Decoded;
 
+use gphash_layout::mark::COUNT_LIMIT;
 use gphash_layout::width::to_usize;
 
 use crate::frame::{BLOCK_HEADER, check};
@@ -164,7 +165,7 @@ impl Block {
         let bytes = &self.bytes[..self.end];
         let shared = take_len(bytes, at, KEY_BYTES_MAX)?;
         let rest = take_len(bytes, at, KEY_BYTES_MAX - shared)?;
-        let sequence = take(bytes, at)?;
+        let sequence = take(bytes, at).filter(|sequence| *sequence < COUNT_LIMIT)?;
         let code = take_len(bytes, at, 2 * VALUE_BYTES_MAX + 2)?;
         let key_end = *at + rest;
         if key_end > bytes.len() {
