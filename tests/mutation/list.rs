@@ -11,6 +11,8 @@ pub enum Suite {
     HotCache(&'static str),
     /// Those of this name of the words of the file alone.
     Layout(&'static str),
+    /// Those of this name of the threads and of old versions alone.
+    Pool(&'static str),
     /// Those of the CUDA engine of this name, without a device.
     CudaUnit(&'static str),
     /// The tests of this name of the store.
@@ -44,6 +46,7 @@ impl Suite {
             Self::Arena(name) => vec!["--package", "gphash-arena", "--lib", name],
             Self::HotCache(name) => vec!["--package", "gphash-hot-cache", "--lib", name],
             Self::Layout(name) => vec!["--package", "gphash-layout", "--lib", name],
+            Self::Pool(name) => vec!["--package", "gphash-pool", "--lib", name],
             Self::Store(name) => vec!["--test", "store", name],
             Self::Paths(name) => vec!["--test", "paths", name],
             Self::BadInput(name) => vec!["--test", "bad_input", name],
@@ -68,6 +71,7 @@ impl Suite {
             | Self::Arena(_)
             | Self::HotCache(_)
             | Self::Layout(_)
+            | Self::Pool(_)
             | Self::CudaUnit(_)
             | Self::Emulated(_)
             | Self::Store(_)
@@ -1174,10 +1178,10 @@ pub const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         name: "a key of old versions is not in their filter",
-        file: "src/store/mvcc/old_versions.rs",
+        file: "src/pool/old_versions.rs",
         find: "                self.filter.insert(xxh3_64(key));\n",
         replacement: "",
-        suite: Suite::Unit("store::mvcc::old_versions"),
+        suite: Suite::Pool("old_versions"),
     },
     Mutation {
         name: "a column that a GPU reads of a snapshot has what its keys have now",
@@ -1359,15 +1363,15 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "a deletion leaves nothing of a value on its way into a file",
         file: "src/store/resident/tiers.rs",
-        find: "        is_evicting\n            || version.may_have(key)",
-        replacement: "        is_evicting && !is_evicting\n            || version.may_have(key)",
+        find: "        is_evicting\n            || version.may_have_unread(key).unwrap_or(true)",
+        replacement: "        is_evicting && !is_evicting\n            || version.may_have_unread(key).unwrap_or(true)",
         suite: Suite::Unit("store::lifecycle::eviction"),
     },
     Mutation {
         name: "a deletion leaves nothing of a value that a file has",
         file: "src/store/resident/tiers.rs",
-        find: "            || version.may_have(key)\n",
-        replacement: "            || is_evicting && version.may_have(key)\n",
+        find: "            || version.may_have_unread(key).unwrap_or(true)\n",
+        replacement: "            || is_evicting && version.may_have_unread(key).unwrap_or(true)\n",
         suite: Suite::Unit("store::lifecycle::eviction"),
     },
     Mutation {
@@ -1527,8 +1531,8 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "a tombstone goes although a deeper level has the key",
         file: "src/lsm/compaction/job.rs",
-        find: "None if hides() =>",
-        replacement: "None if false && hides() =>",
+        find: "None if hides()? =>",
+        replacement: "None if false && hides()? =>",
         suite: Suite::Unit("lsm::tests::model"),
     },
     Mutation {
@@ -2653,8 +2657,8 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "a compaction reads for nothing",
         file: "src/lsm/compaction/job.rs",
-        find: "read.set(read.get() + end - start);",
-        replacement: "read.set(start - start + end - end);",
+        find: "read.set(read.get() + handle.bytes());",
+        replacement: "read.set(handle.bytes() - handle.bytes());",
         suite: Suite::Unit("lsm::tests::rate"),
     },
     Mutation {
