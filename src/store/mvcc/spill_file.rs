@@ -1,9 +1,11 @@
 //! Files without a name, for old values and for keys that were read: each ends with the last of its values, or with
-//! the process.
+//! the process. Until then, what has none of them any more goes back to the file system, piece by piece: one old snapshot
+//! does not keep what later ones saw.
 
 #[cfg(all(test, not(loom)))]
 mod tests;
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -12,6 +14,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::old_versions::{OldVersion, VersionBytes};
 use crate::pm::{Dir, PmFile};
+use crate::width::to_usize;
 use crate::{Error, Result};
 
 /// What the files are called in errors. On a file system that cannot make a file without a name, a crash may
@@ -38,6 +41,9 @@ const FILE_BYTES_MIN: u64 = 64 << 20;
 /// are not many files.
 const FILE_SHARE: u64 = 8;
 
+/// Bytes that go back to the file system together.
+const PIECE_BYTES: u64 = 256 << 10;
+
 /// A file without a name, to which values are appended.
 #[derive(Debug)]
 pub struct SpillFile {
@@ -46,6 +52,8 @@ pub struct SpillFile {
     what: &'static str,
     /// Where the next value begins.
     end: Mutex<u64>,
+    /// How many values each piece of the file has a part of.
+    values: Mutex<Vec<u32>>,
 }
 
 impl SpillFile {
@@ -54,6 +62,7 @@ impl SpillFile {
             file: PmFile::create_unnamed(&dir.entry(NAME))?,
             what,
             end: Mutex::new(0),
+            values: Mutex::default(),
         })
     }
 
@@ -70,7 +79,8 @@ impl SpillFile {
     }
 
     fn write(self: &Arc<Self>, values: &[&[u8]], mut at: u64) -> Result<Vec<SpilledValue>> {
-        let mut spilled = Vec::with_capacity(values.len());
+        // Before anything is written: what has values is not given back meanwhile.
+        let spilled = self.name(values, at);
         let mut gathered = Vec::new();
         let mut gathered_at = at;
         for value in values {
@@ -86,21 +96,58 @@ impl SpillFile {
                 }
                 false => gathered.extend_from_slice(value),
             }
-            spilled.push(SpilledValue {
-                file: Arc::clone(self),
-                at,
-                checksum: xxh3_64(value),
-                len: u32::try_from(value.len()).expect("a value is shorter"),
-            });
             at += value.len() as u64;
         }
         self.file.write(&gathered, gathered_at)?;
         Ok(spilled)
     }
+
+    /// The values of which the first is to stand at `at`, and the others behind it.
+    fn name(self: &Arc<Self>, values: &[&[u8]], mut at: u64) -> Vec<SpilledValue> {
+        let name = |value: &&[u8]| {
+            let spilled = SpilledValue {
+                file: Arc::clone(self),
+                at,
+                checksum: xxh3_64(value),
+                len: u32::try_from(value.len()).expect("a value is shorter"),
+            };
+            self.hold(spilled.pieces());
+            at += value.len() as u64;
+            spilled
+        };
+        values.iter().map(name).collect()
+    }
+
+    fn hold(&self, pieces: Range<usize>) {
+        let mut values = self.values.lock();
+        if values.len() < pieces.end {
+            values.resize(pieces.end, 0);
+        }
+        values[pieces].iter_mut().for_each(|count| *count += 1);
+    }
+
+    fn release(&self, pieces: Range<usize>) {
+        let mut values = self.values.lock();
+        let mut unused: Option<Range<usize>> = None;
+        for piece in pieces {
+            values[piece] -= 1;
+            if values[piece] == 0 {
+                unused = Some(unused.map_or(piece, |unused| unused.start)..piece + 1);
+            }
+        }
+        let Some(unused) = unused else {
+            return;
+        };
+        // Between two pieces of one value there are none of others. Under the lock: nobody writes there meanwhile.
+        let [from, to] = [unused.start, unused.end].map(|piece| piece as u64 * PIECE_BYTES);
+        if let Err(error) = self.file.punch(from, to) {
+            tracing::debug!(%error, "room of old versions stays until the last of them goes");
+        }
+    }
 }
 
 /// A value in a file, which it keeps.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct SpilledValue {
     file: Arc<SpillFile>,
     pub(super) at: u64,
@@ -108,7 +155,29 @@ pub struct SpilledValue {
     len: u32,
 }
 
+impl Clone for SpilledValue {
+    fn clone(&self) -> Self {
+        self.file.hold(self.pieces());
+        Self {
+            file: Arc::clone(&self.file),
+            ..*self
+        }
+    }
+}
+
+impl Drop for SpilledValue {
+    fn drop(&mut self) {
+        self.file.release(self.pieces());
+    }
+}
+
 impl SpilledValue {
+    /// The pieces of the file that have a part of it.
+    fn pieces(&self) -> Range<usize> {
+        let end = (self.at + u64::from(self.len)).div_ceil(PIECE_BYTES);
+        to_usize(self.at / PIECE_BYTES)..to_usize(end)
+    }
+
     /// Length of the value.
     pub fn len(&self) -> usize {
         self.len as usize

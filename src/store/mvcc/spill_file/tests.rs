@@ -96,6 +96,30 @@ fn pruning_old_versions_ends_the_file() {
     assert!(!has_file(&spill));
 }
 
+/// What one old snapshot sees does not keep what others saw.
+#[test]
+fn room_beside_an_old_value_is_given_back() {
+    let (_root, spill) = spill(None);
+    let mut old = vec![value(1, VALUE_BYTES)];
+    move_out(&spill, &mut old);
+    let file = spill.file.lock().upgrade().unwrap();
+    // Short ones, whose pieces are shared, and one of many pieces.
+    for (count, len) in [(5000, VALUE_BYTES), (1, 4000 * VALUE_BYTES)] {
+        let mut versions: Vec<_> = (0..count).map(|_| value(2, len)).collect();
+        move_out(&spill, &mut versions);
+        let copies = versions.split_off(count / 2).to_vec();
+        drop(versions);
+        assert!(file.file.allocated().unwrap() >= (count * len / 2) as u64);
+        for copy in copies {
+            assert_eq!(copy.into_value().unwrap(), Some(vec![2; len]));
+        }
+        assert!(file.file.allocated().unwrap() <= 2 * PIECE_BYTES);
+    }
+    let [old] = old.try_into().unwrap();
+    assert_eq!(old.into_value().unwrap(), Some(vec![1; VALUE_BYTES]));
+    assert_eq!(Arc::strong_count(&file), 1);
+}
+
 #[test]
 fn full_spill_file_is_followed_by_another() {
     let (_root, spill) = spill(None);
