@@ -228,9 +228,12 @@ impl Manifest {
         if let Err(Error::NewerFormat { found, .. }) = checked {
             // Behind the checksum there may be what a longer list has left.
             let mut known = bytes.to_vec();
-            known[8..12].copy_from_slice(&FORMAT.version.to_le_bytes());
-            if Self::parse(&known, path).is_ok() {
-                let found = format!("{found}; all else is of version {}", FORMAT.version);
+            let is_of = |version: &u32| {
+                known[8..12].copy_from_slice(&version.to_le_bytes());
+                Self::parse(&known, path).is_ok()
+            };
+            if let Some(version) = (1..=FORMAT.version).find(is_of) {
+                let found = format!("{found}; all else is of version {version}");
                 return Err(damaged("version of the file", 8, found));
             }
         }

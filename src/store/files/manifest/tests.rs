@@ -110,22 +110,29 @@ fn manifest_of_the_first_version_is_read() {
 
 #[test]
 fn manifest_damage_of_any_bit_is_detected() {
-    let bytes = manifest().to_bytes();
     let path = Path::new("MANIFEST");
-    assert_eq!(Manifest::parse(&bytes, path).unwrap(), manifest());
-    // A copy that was longer has a tail.
-    for tail in [&[][..], &[7; 24]] {
-        for bit in 0..bytes.len() * 8 {
-            let mut bytes = [&bytes[..], tail].concat();
-            bytes[bit / 8] ^= 1 << (bit % 8);
-            let error = Manifest::parse(&bytes, path).unwrap_err();
-            let told = match bit / 8 {
-                0..8 => matches!(error, Error::Foreign { .. }),
-                _ => matches!(error, Error::Damaged { .. }),
-            };
-            assert!(told, "bit {bit}: {error}");
+    let of_version_2 = Manifest {
+        partitioner: String::new(),
+        ..manifest()
+    };
+    for manifest in [manifest(), of_version_2] {
+        let whole = manifest.to_bytes();
+        assert_eq!(Manifest::parse(&whole, path).unwrap(), manifest);
+        // A copy that was longer has a tail.
+        for tail in [&[][..], &[7; 24]] {
+            for bit in 0..whole.len() * 8 {
+                let mut bytes = [&whole[..], tail].concat();
+                bytes[bit / 8] ^= 1 << (bit % 8);
+                let error = Manifest::parse(&bytes, path).unwrap_err();
+                let told = match bit / 8 {
+                    0..8 => matches!(error, Error::Foreign { .. }),
+                    _ => matches!(error, Error::Damaged { .. }),
+                };
+                assert!(told, "bit {bit}: {error}");
+            }
         }
     }
+    let bytes = manifest().to_bytes();
     for len in 0..bytes.len() {
         assert!(Manifest::parse(&bytes[..len], path).is_err(), "{len} bytes");
     }
