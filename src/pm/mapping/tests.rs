@@ -549,6 +549,14 @@ fn file_is_open_once() {
     }
 }
 
+/// How often this process has the file open.
+fn times_open(path: &Path) -> usize {
+    let descriptors = fs::read_dir("/proc/self/fd").unwrap().flatten();
+    let targets = descriptors.filter_map(|entry| fs::read_link(entry.path()).ok());
+    let path = fs::canonicalize(path).unwrap();
+    targets.filter(|target| *target == path).count()
+}
+
 #[test]
 fn opening_that_waited_opens_what_stands_there_then() {
     for (options, dir) in domains() {
@@ -564,7 +572,11 @@ fn opening_that_waited_opens_what_stands_there_then() {
             held.lock().unwrap();
             let opened = std::thread::scope(|scope| {
                 let opening = scope.spawn(|| open(&path, &options));
-                std::thread::sleep(std::time::Duration::from_millis(50));
+                // It waits for the lock: the file is open twice.
+                while times_open(&path) < 2 {
+                    std::thread::yield_now();
+                }
+                std::thread::sleep(std::time::Duration::from_millis(20));
                 fs::rename(&other, &path).unwrap();
                 drop(held);
                 opening.join().unwrap().unwrap()
