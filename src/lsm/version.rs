@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::NotRead;
 use super::header::HEADER;
 use super::sst::{Block, BlockHandle, MetaBlocks, Sst, key_hash};
 use super::values::{Value, ValueFile, ValueRef};
+use super::{NotRead, WaitsFor};
 use crate::{Error, Result};
 
 /// Levels there are.
@@ -252,18 +252,22 @@ impl LsmVersion {
         self.newest_of(key, Sst::meta, Sst::block, Sst::value)
     }
 
-    /// Where the newest value of a key is, or `None` for a tombstone. Waits for blocks only if it `waits`.
+    /// Where the newest value of a key is, or `None` for a tombstone.
     ///
     /// # Errors
     /// [`NotRead`].
-    pub fn locate(&self, key: &[u8], waits: bool) -> Result<Option<Option<Located<'_>>>, NotRead> {
-        let meta = |sst: &Sst| match waits {
-            true => Ok(sst.meta()?),
-            false => sst.try_meta(),
+    pub fn locate(
+        &self,
+        key: &[u8],
+        waits_for: WaitsFor,
+    ) -> Result<Option<Option<Located<'_>>>, NotRead> {
+        let meta = |sst: &Sst| match waits_for {
+            WaitsFor::Nothing => sst.try_meta(),
+            WaitsFor::Filters | WaitsFor::Blocks => Ok(sst.meta()?),
         };
-        let block = |sst: &Sst, handle| match waits {
-            true => Ok(sst.block(handle)?),
-            false => sst.try_block(handle),
+        let block = |sst: &Sst, handle| match waits_for {
+            WaitsFor::Nothing | WaitsFor::Filters => sst.try_block(handle),
+            WaitsFor::Blocks => Ok(sst.block(handle)?),
         };
         let found = self.newest_of(key, meta, block, |sst, handle, value| match value {
             Value::Inline(bytes) => Ok(Located::Inline(bytes.to_vec())),

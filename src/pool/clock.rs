@@ -126,6 +126,23 @@ impl<T> Slot<T> {
         }
     }
 
+    /// As [`get_or_make`](Self::get_or_make), but `None` while another one makes it.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn try_make<E>(
+        self: &Arc<Self>,
+        make: impl FnOnce() -> Result<T, E>,
+    ) -> Result<Option<Arc<T>>, E> {
+        let Some(_making) = self.making.try_lock() else {
+            return Ok(self.get());
+        };
+        match self.get() {
+            Some(value) => Ok(Some(value)),
+            None => make().map(|value| Some(self.put(value))),
+        }
+    }
+
     #[cold]
     fn make<E>(self: &Arc<Self>, make: impl FnOnce() -> Result<T, E>) -> Result<Arc<T>, E> {
         let _making = self.making.lock();

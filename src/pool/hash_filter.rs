@@ -60,11 +60,16 @@ impl HashFilter {
         Self { parts: vec![all] }
     }
 
+    /// One without any, which has room for so many at first.
+    pub fn with_room(hashes: usize) -> Self {
+        Self {
+            parts: vec![Part::new(hashes)],
+        }
+    }
+
     /// One of these hashes.
     pub fn of(hashes: impl ExactSizeIterator<Item = u64>) -> Self {
-        let mut filter = Self {
-            parts: vec![Part::new(hashes.len())],
-        };
+        let mut filter = Self::with_room(hashes.len());
         hashes.for_each(|hash| filter.insert(hash));
         filter
     }

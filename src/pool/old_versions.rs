@@ -5,6 +5,7 @@
 //! while there is no snapshot. What snapshots have left is swept up a few keys at a time.
 
 use std::collections::BTreeMap;
+use std::mem;
 use std::ops::Bound;
 
 use xxhash_rust::xxh3::xxh3_64;
@@ -15,7 +16,7 @@ use crate::hash_filter::HashFilter;
 /// share of the filter: the most, which it is where keys come in order.
 const VERSION_BYTES: u64 = 154;
 
-/// The filter is made anew once it has so many keys that are gone, and more of them than of others.
+/// A round of sweeps makes the filter anew if it has so many keys that are gone, and more of them than of others.
 const GONE_KEYS_MIN: usize = 4096;
 
 /// What a key had before a change, wherever that is now.
@@ -81,7 +82,7 @@ impl<V> Changes<V> {
 
     /// Takes them out.
     fn take(&mut self) -> Vec<(u64, V)> {
-        std::mem::replace(self, Self::More(Vec::new())).into_vec()
+        mem::replace(self, Self::More(Vec::new())).into_vec()
     }
 
     fn push(&mut self, change: (u64, V)) {
@@ -126,6 +127,8 @@ pub struct OldVersions<V> {
     filter: HashFilter,
     /// Keys that the filter has, and that are gone.
     gone_keys: usize,
+    /// The one that takes its place once the round has ended.
+    next_filter: Option<HashFilter>,
     versions: usize,
     bytes: VersionBytes,
     /// The key that was swept last, unless a round has ended with it.
@@ -138,6 +141,7 @@ impl<V> Default for OldVersions<V> {
             changes: BTreeMap::new(),
             filter: HashFilter::default(),
             gone_keys: 0,
+            next_filter: None,
             versions: 0,
             bytes: VersionBytes::default(),
             swept: None,
@@ -162,7 +166,11 @@ impl<V: KeptVersion> OldVersions<V> {
             None => {
                 let changes = Changes::One((commit_seq, version));
                 self.changes.insert(key.into(), changes);
-                self.filter.insert(xxh3_64(key));
+                let hash = xxh3_64(key);
+                self.filter.insert(hash);
+                if let Some(filter) = &mut self.next_filter {
+                    filter.insert(hash);
+                }
             }
         }
     }
@@ -206,7 +214,7 @@ impl<V: KeptVersion> OldVersions<V> {
     /// snapshot. Its memory and its files end with what is returned.
     pub fn sweep(&mut self, live: &BTreeMap<u64, usize>, keys: usize) -> Unseen<V> {
         if live.is_empty() {
-            let all = std::mem::take(self);
+            let all = mem::take(self);
             return Unseen {
                 versions: all.versions,
                 bytes: all.bytes.in_memory,
@@ -217,6 +225,9 @@ impl<V: KeptVersion> OldVersions<V> {
         let before = self.bytes.in_memory;
         let (mut unseen, mut gone) = (Vec::new(), Vec::new());
         let from = self.swept.take();
+        if from.is_none() && self.gone_keys >= self.changes.len().max(GONE_KEYS_MIN) {
+            self.next_filter = Some(HashFilter::with_room(self.changes.len()));
+        }
         let from = from.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
         let mut rest = self.changes.range_mut::<[u8], _>((from, Bound::Unbounded));
         let mut last = None;
@@ -228,6 +239,8 @@ impl<V: KeptVersion> OldVersions<V> {
             }
             if changes.as_slice().is_empty() {
                 gone.push(key.clone());
+            } else if let Some(filter) = &mut self.next_filter {
+                filter.insert(xxh3_64(key));
             }
             last = Some(key);
         }
@@ -239,12 +252,15 @@ impl<V: KeptVersion> OldVersions<V> {
         }
         self.versions -= unseen.len();
         self.gone_keys += gone.len();
-        if self.gone_keys >= self.changes.len().max(GONE_KEYS_MIN) {
-            self.filter = HashFilter::of(self.changes.keys().map(|key| xxh3_64(key)));
+        let mut all = Self::default();
+        if self.is_swept()
+            && let Some(filter) = self.next_filter.take()
+        {
+            all.filter = mem::replace(&mut self.filter, filter);
             self.gone_keys = 0;
         }
         Unseen {
-            _all: Self::default(),
+            _all: all,
             versions: unseen.len(),
             _some: unseen,
             bytes: before - self.bytes.in_memory,

@@ -79,10 +79,22 @@ impl Snapshots {
         self.0.is_kept_for.store(true, Ordering::SeqCst);
     }
 
-    /// Notes that many old versions are kept for these.
-    pub fn note_many_kept(&self, live: &BTreeMap<u64, usize>) {
-        let oldest = live.keys().next().copied().unwrap_or(0);
-        self.0.oldest.store(oldest, Ordering::Relaxed);
+    /// The commit of the oldest one.
+    pub fn oldest(&self) -> Option<u64> {
+        let shards = self.0.shards.iter().filter(|shard| !shard.is_empty());
+        let oldest = shards.filter_map(|shard| shard.live.lock().keys().next().copied());
+        oldest.min()
+    }
+
+    /// Notes that many old versions are kept for the live ones. Gives the oldest of them.
+    pub fn note_many_kept(&self) -> Option<u64> {
+        let mut oldest = self.oldest();
+        while self.0.oldest.load(Ordering::Relaxed) != oldest.unwrap_or(0) {
+            self.0.oldest.store(oldest.unwrap_or(0), Ordering::Relaxed);
+            // Who has released it meanwhile may not have found it noted.
+            oldest = self.oldest();
+        }
+        oldest
     }
 
     /// Has `call` called by whoever releases the last one, if old versions were kept, or the oldest one, if many were. It may

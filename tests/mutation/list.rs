@@ -1179,9 +1179,44 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "a key of old versions is not in their filter",
         file: "src/pool/old_versions.rs",
-        find: "                self.filter.insert(xxh3_64(key));\n",
+        find: "                self.filter.insert(hash);\n",
         replacement: "",
         suite: Suite::Pool("old_versions"),
+    },
+    Mutation {
+        name: "a key that old versions get while their filter is made anew is not in it",
+        file: "src/pool/old_versions.rs",
+        find: "                    filter.insert(hash);\n",
+        replacement: "                    let _ = (filter, hash);\n",
+        suite: Suite::Pool("old_versions"),
+    },
+    Mutation {
+        name: "a key that is swept is not in the next filter of old versions",
+        file: "src/pool/old_versions.rs",
+        find: "                filter.insert(xxh3_64(key));\n",
+        replacement: "                let _ = filter;\n",
+        suite: Suite::Pool("old_versions"),
+    },
+    Mutation {
+        name: "the room of old values that have gone stays while their file has another",
+        file: "src/store/mvcc/spill_file.rs",
+        find: "self.file.punch(from, to)",
+        replacement: "self.file.punch(to, to)",
+        suite: Suite::Unit("store::mvcc::spill_file"),
+    },
+    Mutation {
+        name: "the room of an old value goes while a copy of it is there",
+        file: "src/store/mvcc/spill_file.rs",
+        find: "        self.file.hold(self.pieces());\n",
+        replacement: "",
+        suite: Suite::Unit("store::mvcc::spill_file"),
+    },
+    Mutation {
+        name: "who releases the oldest snapshot meanwhile does not find it noted",
+        file: "src/pool/snapshots.rs",
+        find: "            // Who has released it meanwhile may not have found it noted.\n            oldest = self.oldest();\n",
+        replacement: "            return oldest;\n",
+        suite: Suite::Pool("snapshots"),
     },
     Mutation {
         name: "a column that a GPU reads of a snapshot has what its keys have now",
@@ -1417,6 +1452,13 @@ pub const MUTATIONS: &[Mutation] = &[
         suite: Suite::Unit("store::lifecycle::eviction"),
     },
     Mutation {
+        name: "a flipped version of a manifest is taken for damage only if the manifest is of the last version",
+        file: "src/store/files/manifest.rs",
+        find: "(1..=FORMAT.version).find(is_of)",
+        replacement: "(FORMAT.version..=FORMAT.version).find(is_of)",
+        suite: Suite::Unit("store::files::manifest"),
+    },
+    Mutation {
         name: "a manifest takes its name before it is durable",
         file: "src/store/files/manifest.rs",
         find: "        file.sync()?;\n        file.rename",
@@ -1503,8 +1545,15 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "blocks of many keys are waited for one after the other",
         file: "src/lsm/lookups.rs",
-        find: "for waits in [false, true] {",
-        replacement: "for waits in [true] {",
+        find: "for waits_for in [WaitsFor::Nothing, WaitsFor::Filters, WaitsFor::Blocks] {",
+        replacement: "for waits_for in [WaitsFor::Filters, WaitsFor::Blocks, WaitsFor::Nothing] {",
+        suite: Suite::Unit("lsm::tests::lookups"),
+    },
+    Mutation {
+        name: "blocks are waited for before all filters are read",
+        file: "src/lsm/version.rs",
+        find: "            WaitsFor::Nothing | WaitsFor::Filters => sst.try_block(handle),",
+        replacement: "            WaitsFor::Nothing => sst.try_block(handle),\n            WaitsFor::Filters => Ok(sst.block(handle)?),",
         suite: Suite::Unit("lsm::tests::lookups"),
     },
     Mutation {

@@ -166,18 +166,21 @@ impl Sst {
     /// As [`meta`](Self::meta), but waits for no disk.
     ///
     /// # Errors
-    /// [`NotRead::WouldBlock`], and as there.
+    /// [`NotRead::FilterWouldBlock`], and as there.
     pub fn try_meta(&self) -> Result<Arc<MetaBlocks>, NotRead> {
-        if !self.cache.are_on_disk() || self.meta_if_held().is_some() {
+        if let Some(meta) = self.meta_if_held() {
+            return Ok(meta);
+        }
+        if !self.cache.are_on_disk() {
             return Ok(self.meta()?);
         }
         let (from, to) = self.footer.meta();
         let file = self.cache.file(FileKind::Sorted, self.number())?;
         let Some(bytes) = self.cache.try_read(&file, from, to_usize(to - from)) else {
-            return Err(NotRead::WouldBlock);
+            return Err(NotRead::FilterWouldBlock);
         };
         let make = || self.meta_of(&file, &bytes);
-        Ok(self.meta.get_or_make(make)?)
+        self.meta.try_make(make)?.ok_or(NotRead::FilterWouldBlock)
     }
 
     /// The filter and the index that have these bytes in the file, which has been read once more.

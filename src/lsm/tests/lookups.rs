@@ -135,6 +135,32 @@ fn lookups_find_the_same_side_by_side() {
     }
 }
 
+/// Filters that have no room in memory are waited for before blocks are.
+#[test]
+fn disk_is_asked_for_all_blocks_although_filters_are_read() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let reads = Arc::new(Reads::default());
+    reads.failing.store(1, Ordering::Relaxed);
+    let mut wide = options();
+    wide.file_bytes = 1 << 20;
+    let spill = open(dir.path(), Some(reads.clone()), wide).unwrap();
+    let item = |number: u32| (key(number), (1, Some(vec![7; 20])));
+    // Two files, of which the second has its filter in memory.
+    for file in [0, 2000] {
+        add(&spill, &(file..file + 2000).map(item).collect()).unwrap();
+    }
+    let keys: Vec<Vec<u8>> = (0..4000).step_by(400).map(key).collect();
+    reads.take();
+    assert_eq!(found(&spill.version(), &keys).len(), 10);
+    let runs: Vec<(Call, usize)> = reads
+        .take()
+        .chunk_by(|a, b| a == b)
+        .map(|run| (run[0], run.len()))
+        .collect();
+    let (tries, read) = (Call::TryRead, Call::Read);
+    assert_eq!(runs, [(tries, 10), (read, 1), (tries, 5), (read, 12)]);
+}
+
 /// All blocks are asked for before one is waited for, and then all values.
 #[test]
 fn disk_is_asked_for_all_before_one_is_waited_for() {

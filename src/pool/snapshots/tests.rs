@@ -59,12 +59,49 @@ fn who_releases_the_oldest_snapshot_is_told_if_much_is_kept() {
     });
     let (old, new) = (snapshots.take_newest(|| 1), snapshots.take_newest(|| 2));
     let oldest = old.again();
-    snapshots.note_many_kept(&snapshots.live());
+    snapshots.note_many_kept();
     drop((old, snapshots.take_newest(|| 3)));
     assert_eq!(calls.load(Ordering::SeqCst), 0, "it is still there");
     drop(oldest);
     assert_eq!(calls.load(Ordering::SeqCst), 1);
     drop(snapshots.take_newest(|| 4));
     assert_eq!(calls.load(Ordering::SeqCst), 1);
+    assert_eq!(snapshots.note_many_kept(), Some(2));
+    // Two threads have it: the first that lets go may find the other, who then is told, too.
+    let other = snapshots.take_in((new.shard + 1) % SHARDS, || 2);
     drop(new);
+    assert_eq!(calls.load(Ordering::SeqCst), 2);
+    assert_eq!(snapshots.note_many_kept(), Some(2));
+    drop(other);
+    assert_eq!(calls.load(Ordering::SeqCst), 3);
+    assert_eq!(snapshots.note_many_kept(), None);
+}
+
+/// Else nobody would hear of the end of the one that is the oldest then.
+#[test]
+fn snapshot_that_is_released_beside_a_note_is_not_noted() {
+    const ROUNDS: u64 = 20_000;
+    let snapshots = Snapshots::default();
+    let _newest = snapshots.take_newest(|| u64::MAX);
+    let (given, taken) = (Mutex::new(None), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 1..=ROUNDS {
+                while taken.load(Ordering::SeqCst) < 2 * round - 1 {
+                    std::thread::yield_now();
+                }
+                drop(given.lock().take());
+                taken.store(2 * round, Ordering::SeqCst);
+            }
+        });
+        for round in 1..=ROUNDS {
+            *given.lock() = Some(snapshots.take_in(1, || round));
+            taken.store(2 * round - 1, Ordering::SeqCst);
+            snapshots.note_many_kept();
+            while taken.load(Ordering::SeqCst) < 2 * round {
+                std::thread::yield_now();
+            }
+            assert_ne!(snapshots.0.oldest.load(Ordering::SeqCst), round);
+        }
+    });
 }

@@ -15,7 +15,6 @@ use crate::store::mvcc::group_writes::{GroupWrites, Unfinished};
 use crate::store::mvcc::old_versions::{Before, OldVersion, OldVersions, Unseen};
 use crate::store::wal::record::Entry;
 use crate::table::item::Mutation;
-use std::collections::BTreeMap;
 
 /// Old values that are read at first, and about how many bytes of them are read at a time then, with a budget.
 const KEPT_KEYS_INITIAL: usize = 16;
@@ -168,24 +167,20 @@ impl StoreInner {
             self.newest_kept.fetch_max(commit_seq, Ordering::SeqCst);
             self.shared.snapshots.note_kept();
         }
-        self.note_many_kept(&live);
-    }
-
-    fn note_many_kept(&self, live: &BTreeMap<u64, usize>) {
         if self.has_many_old_versions.load(Ordering::Relaxed) {
-            self.shared.snapshots.note_many_kept(live);
+            self.shared.snapshots.note_many_kept();
         }
     }
 
-    /// Forgets what no snapshot sees any more, where no change comes that would do it.
-    pub(in crate::store) fn forget_unseen(&self) {
+    /// Forgets what no snapshot sees any more, where no change comes that would do it. Gives whether the oldest snapshot has
+    /// gone meanwhile, so that there may be more.
+    pub(in crate::store) fn forget_unseen(&self) -> bool {
         if !self.has_old_versions() {
-            return;
+            return false;
         }
         // First, so that who releases a snapshot that is seen here comes back.
         self.shared.snapshots.note_kept();
-        let mut live = self.shared.snapshots.live();
-        let oldest = live.keys().next().copied();
+        let oldest = self.shared.snapshots.oldest();
         let mut swept_for = self.swept_for.lock();
         if oldest.is_none() || *swept_for != oldest {
             *swept_for = oldest;
@@ -194,7 +189,7 @@ impl StoreInner {
             while rounds > 0 {
                 let mut old_versions = self.change_old_versions();
                 // What is kept for snapshots that are taken later comes when the lock is free again.
-                live = self.shared.snapshots.live();
+                let live = self.shared.snapshots.live();
                 let unseen = old_versions.sweep(&live, SWEPT_KEYS);
                 rounds -= usize::from(old_versions.is_swept());
                 self.count_old_versions(&old_versions);
@@ -202,7 +197,8 @@ impl StoreInner {
                 self.let_go(unseen);
             }
         }
-        self.note_many_kept(&live);
+        self.has_many_old_versions.load(Ordering::Relaxed)
+            && self.shared.snapshots.note_many_kept() != *swept_for
     }
 
     fn let_go(&self, unseen: Unseen) {

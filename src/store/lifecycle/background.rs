@@ -57,7 +57,9 @@ impl Background {
         let mut wants_room = false;
         self.index.set_work(move || {
             let partition = unbroken(&saved)?;
-            partition.state.forget_unseen();
+            if partition.state.forget_unseen() {
+                partition.background.forget_unseen(&partition.state);
+            }
             partition.swap_hot_bins_if_due();
             if partition.state.freed_bytes.load(Ordering::Relaxed) > FREED_BYTES_MAX {
                 partition.state.freed_bytes.store(0, Ordering::Relaxed);
@@ -119,10 +121,11 @@ impl Background {
         }
     }
 
-    /// Has what no reader sees any more forgotten. Does not wait. A few old versions stay for a moment: scans one behind
-    /// the other would wake a thread each.
+    /// Has what no reader sees any more forgotten. Does not wait. A few old versions stay for a moment, and so do those that
+    /// only the oldest of several snapshots saw: scans one behind the other would wake a thread each.
     pub fn forget_unseen(&self, state: &StoreInner) {
-        let called = match state.has_many_old_versions.load(Ordering::Relaxed) {
+        let has_many = state.has_many_old_versions.load(Ordering::Relaxed);
+        let called = match has_many && state.shared.snapshots.is_empty() {
             true => {
                 self.idle_files.hurry(&state.shared.compaction_rate);
                 self.index.call()

@@ -171,6 +171,8 @@ impl TieredItems {
                 }
             },
         );
+        // Of neighbours one filter tells, which may have to be read.
+        keys.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
         let newest = |key: &[u8], sequence| match version.find(key)? {
             // It counts only if its value can be read.
             Some((newer, _)) if newer > sequence => version.get(key).map(|_| Some(newer)),
