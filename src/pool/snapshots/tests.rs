@@ -80,7 +80,7 @@ fn who_releases_the_oldest_snapshot_is_told_if_much_is_kept() {
 /// Else nobody would hear of the end of the one that is the oldest then.
 #[test]
 fn snapshot_that_is_released_beside_a_note_is_not_noted() {
-    const ROUNDS: u64 = 20_000;
+    const ROUNDS: u64 = 500_000;
     let snapshots = Snapshots::default();
     let _newest = snapshots.take_newest(|| u64::MAX);
     let (given, taken) = (Mutex::new(None), AtomicU64::new(0));
