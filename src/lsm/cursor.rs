@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::Entry;
 use super::sst::{Block, BlockHandle, Decoded, MetaBlocks, Sst};
 use super::values::{ValueFile, ValueRef};
+use crate::pool::clock::Held;
 use crate::{Error, Result};
 
 /// Which way to go.
@@ -69,7 +70,7 @@ pub struct Cursor<'r> {
     file: usize,
     block: usize,
     /// The filter and the index of that file, once they were needed.
-    meta: Option<Arc<MetaBlocks>>,
+    meta: Option<Held<'r, MetaBlocks>>,
     /// The block that was read last.
     read: BlockHandle,
     position: Position,
@@ -172,7 +173,7 @@ impl<'r> Cursor<'r> {
             _ => {
                 let meta = sst.meta()?;
                 cursor.enter(file, meta.find(key).nth);
-                cursor.meta = Some(meta);
+                cursor.meta = Some(meta.for_long());
                 return Ok((cursor, true));
             }
         }
@@ -188,7 +189,7 @@ impl<'r> Cursor<'r> {
     fn meta(&mut self) -> Result<&MetaBlocks> {
         let meta = match self.meta.take() {
             Some(meta) => meta,
-            None => self.sst().meta()?,
+            None => self.sst().meta()?.for_long(),
         };
         Ok(self.meta.insert(meta))
     }

@@ -8,6 +8,7 @@ use super::header::HEADER;
 use super::sst::{Block, BlockHandle, MetaBlocks, Sst, key_hash};
 use super::values::{Value, ValueFile, ValueRef};
 use super::{NotRead, WaitsFor};
+use crate::pool::clock::Held;
 use crate::{Error, Result};
 
 /// Levels there are.
@@ -256,12 +257,12 @@ impl LsmVersion {
     ///
     /// # Errors
     /// [`NotRead`].
-    pub fn locate(
-        &self,
+    pub fn locate<'v>(
+        &'v self,
         key: &[u8],
         waits_for: WaitsFor,
-    ) -> Result<Option<Option<Located<'_>>>, NotRead> {
-        let meta = |sst: &Sst| match waits_for {
+    ) -> Result<Option<Option<Located<'v>>>, NotRead> {
+        let meta = |sst: &'v Sst| match waits_for {
             WaitsFor::Nothing => sst.try_meta(),
             WaitsFor::Filters | WaitsFor::Blocks => Ok(sst.meta()?),
         };
@@ -291,7 +292,7 @@ impl LsmVersion {
     fn newest_of<'v, T, E: From<Error>>(
         &'v self,
         key: &[u8],
-        meta: impl Fn(&Sst) -> Result<Arc<MetaBlocks>, E>,
+        meta: impl Fn(&'v Sst) -> Result<Held<'v, MetaBlocks>, E>,
         block: impl Fn(&Sst, BlockHandle) -> Result<Arc<Block>, E>,
         of: impl Fn(&'v Sst, BlockHandle, Value) -> Result<T, E>,
     ) -> Result<Option<(u64, Option<T>)>, E> {

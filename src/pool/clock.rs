@@ -1,16 +1,19 @@
 //! Values that can be made again, of which as many stay in memory as there is room for.
 //!
-//! A hand goes around them, and lets those go that nobody has used since it came by last: the clock of page
-//! replacement (Corbató, 1968). Who uses a value that is there writes nothing but a flag that is mostly set.
+//! Those that come while half of the room is free stay for good: whoever reads them writes nothing. A hand goes around the
+//! others, and lets those go that nobody has used since it came by last: the clock of page replacement (Corbató, 1968).
+//! Who reads one of these writes nothing that others read, but a flag that is mostly set.
 
 #[cfg(test)]
 mod tests;
 
 use std::collections::VecDeque;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use parking_lot::{Mutex, RwLock};
+use arc_swap::{ArcSwapOption, Guard};
+use parking_lot::Mutex;
 
 /// Slots that are looked at before those that are gone are taken out of the list.
 const SLOTS_MIN: usize = 64;
@@ -19,6 +22,8 @@ const SLOTS_MIN: usize = 64;
 #[derive(Debug)]
 pub struct Clock<T> {
     bytes_max: u64,
+    /// Bytes of values that stay for good.
+    pinned: AtomicU64,
     /// Bytes of all values that are there.
     bytes: AtomicU64,
     hand: Mutex<Hand<T>>,
@@ -39,17 +44,51 @@ pub struct Slot<T> {
     /// Counts its bytes, too, while it is there.
     share: Arc<AtomicU64>,
     bytes: u64,
-    value: RwLock<Option<Arc<T>>>,
+    /// If it stays for good.
+    pinned: Option<T>,
+    value: ArcSwapOption<T>,
     was_used: AtomicBool,
     /// Held by who makes it.
     making: Mutex<()>,
 }
 
+/// A value that stays while somebody has it.
+#[derive(Debug)]
+pub enum Held<'s, T> {
+    /// Of a slot that keeps it for good.
+    Pinned(&'s T),
+    /// Never `None`.
+    Guarded(Guard<Option<Arc<T>>>),
+}
+
+impl<T> Held<'_, T> {
+    /// The same, to be held for long: of the others a thread has few at a time.
+    pub fn for_long(self) -> Self {
+        match self {
+            Self::Pinned(value) => Self::Pinned(value),
+            Self::Guarded(value) => Self::Guarded(Guard::from_inner(Guard::into_inner(value))),
+        }
+    }
+}
+
+impl<T> Deref for Held<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        match self {
+            Self::Pinned(value) => value,
+            Self::Guarded(value) => value.as_deref().expect("it is there"),
+        }
+    }
+}
+
 impl<T> Clock<T> {
-    /// One that keeps values of at most so many bytes, and always the one that was made last.
+    /// One that keeps values of at most so many bytes, and always the one that was made last. Half of them may stay for good.
     pub fn new(bytes_max: u64) -> Self {
         Self {
             bytes_max,
+            pinned: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             hand: Mutex::new(Hand {
                 slots: VecDeque::new(),
@@ -89,22 +128,39 @@ impl<T> Slot<T> {
     /// One with a value that takes so many bytes, now and whenever it is made again. `share` counts them while it is
     /// there.
     pub fn new(clock: &Arc<Clock<T>>, share: &Arc<AtomicU64>, value: T, bytes: u64) -> Arc<Self> {
+        let has_room = |pinned: u64| Some(pinned + bytes).filter(|sum| *sum <= clock.bytes_max / 2);
+        let is_pinned = clock
+            .pinned
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, has_room)
+            .is_ok();
+        let (pinned, other) = match is_pinned {
+            true => (Some(value), None),
+            false => (None, Some(value)),
+        };
         let slot = Arc::new(Self {
             clock: Arc::clone(clock),
             share: Arc::clone(share),
             bytes,
-            value: RwLock::new(None),
+            pinned,
+            value: ArcSwapOption::empty(),
             was_used: AtomicBool::new(true),
             making: Mutex::new(()),
         });
-        slot.put(value);
+        match other {
+            None => slot.count(),
+            Some(value) => drop(slot.put(value)),
+        }
         slot
     }
 
     /// The value, if it is there.
     #[inline]
-    pub fn get(&self) -> Option<Arc<T>> {
-        let value = self.value.read().clone();
+    pub fn get(&self) -> Option<Held<'_, T>> {
+        if let Some(value) = &self.pinned {
+            return Some(Held::Pinned(value));
+        }
+        let value = self.value.load();
+        let value = value.is_some().then_some(Held::Guarded(value));
         if value.is_some() && !self.was_used.load(Ordering::Relaxed) {
             self.was_used.store(true, Ordering::Relaxed);
         }
@@ -119,7 +175,7 @@ impl<T> Slot<T> {
     pub fn get_or_make<E>(
         self: &Arc<Self>,
         make: impl FnOnce() -> Result<T, E>,
-    ) -> Result<Arc<T>, E> {
+    ) -> Result<Held<'_, T>, E> {
         match self.get() {
             Some(value) => Ok(value),
             None => self.make(make),
@@ -133,7 +189,7 @@ impl<T> Slot<T> {
     pub fn try_make<E>(
         self: &Arc<Self>,
         make: impl FnOnce() -> Result<T, E>,
-    ) -> Result<Option<Arc<T>>, E> {
+    ) -> Result<Option<Held<'_, T>>, E> {
         let Some(_making) = self.making.try_lock() else {
             return Ok(self.get());
         };
@@ -144,7 +200,7 @@ impl<T> Slot<T> {
     }
 
     #[cold]
-    fn make<E>(self: &Arc<Self>, make: impl FnOnce() -> Result<T, E>) -> Result<Arc<T>, E> {
+    fn make<E>(self: &Arc<Self>, make: impl FnOnce() -> Result<T, E>) -> Result<Held<'_, T>, E> {
         let _making = self.making.lock();
         match self.get() {
             Some(value) => Ok(value),
@@ -153,23 +209,31 @@ impl<T> Slot<T> {
     }
 
     /// Keeps a value where there is none.
-    fn put(self: &Arc<Self>, value: T) -> Arc<T> {
+    fn put(self: &Arc<Self>, value: T) -> Held<'_, T> {
         let value = Arc::new(value);
         self.was_used.store(true, Ordering::Relaxed);
+        self.count();
+        self.value.store(Some(Arc::clone(&value)));
+        self.clock.admit(self);
+        Held::Guarded(Guard::from_inner(Some(value)))
+    }
+
+    fn count(&self) {
         for count in [&self.clock.bytes, &*self.share] {
             count.fetch_add(self.bytes, Ordering::Relaxed);
         }
-        *self.value.write() = Some(Arc::clone(&value));
-        self.clock.admit(self);
-        value
+    }
+
+    fn uncount(&self) {
+        for count in [&self.clock.bytes, &*self.share] {
+            count.fetch_sub(self.bytes, Ordering::Relaxed);
+        }
     }
 
     /// Who has it goes on with it.
     fn let_go(&self) {
-        if self.value.write().take().is_some() {
-            for count in [&self.clock.bytes, &*self.share] {
-                count.fetch_sub(self.bytes, Ordering::Relaxed);
-            }
+        if self.value.swap(None).is_some() {
+            self.uncount();
         }
     }
 }
@@ -177,5 +241,9 @@ impl<T> Slot<T> {
 impl<T> Drop for Slot<T> {
     fn drop(&mut self) {
         self.let_go();
+        if self.pinned.is_some() {
+            self.uncount();
+            self.clock.pinned.fetch_sub(self.bytes, Ordering::Relaxed);
+        }
     }
 }

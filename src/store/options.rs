@@ -49,7 +49,7 @@ fn default_partitions(cores: usize, budget: Option<u64>) -> u32 {
 const CACHE_SHARE: u64 = 8;
 
 /// The share of the memory budget that filters and indexes of the files take at most.
-const META_SHARE: u64 = 4;
+const META_SHARE: u64 = 2;
 
 /// The share of the memory budget that a segment of the log may be as long as, and what it may be if that is less: a
 /// recovery has some in memory.

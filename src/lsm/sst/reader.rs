@@ -18,7 +18,7 @@ use crate::lsm::values::{Value, ValueFile, ValueRef};
 use crate::lsm::{LevelFile, NotRead};
 use crate::pm::PmFile;
 use crate::pool::bloom_filter::Filter;
-use crate::pool::clock::Slot;
+use crate::pool::clock::{Held, Slot};
 use crate::width::to_usize;
 use crate::{Error, Result};
 
@@ -155,7 +155,7 @@ impl Sst {
     /// # Errors
     /// [`Error::Damaged`], or what the operating system answers.
     #[inline]
-    pub fn meta(&self) -> Result<Arc<MetaBlocks>> {
+    pub fn meta(&self) -> Result<Held<'_, MetaBlocks>> {
         self.meta.get_or_make(|| {
             let (from, to) = self.footer.meta();
             let file = self.cache.file(FileKind::Sorted, self.number())?;
@@ -167,7 +167,7 @@ impl Sst {
     ///
     /// # Errors
     /// [`NotRead::FilterWouldBlock`], and as there.
-    pub fn try_meta(&self) -> Result<Arc<MetaBlocks>, NotRead> {
+    pub fn try_meta(&self) -> Result<Held<'_, MetaBlocks>, NotRead> {
         if let Some(meta) = self.meta_if_held() {
             return Ok(meta);
         }
@@ -204,7 +204,7 @@ impl Sst {
 
     /// Its filter and its index, if they are in memory.
     #[inline]
-    pub fn meta_if_held(&self) -> Option<Arc<MetaBlocks>> {
+    pub fn meta_if_held(&self) -> Option<Held<'_, MetaBlocks>> {
         self.meta.get()
     }
 
