@@ -1,5 +1,6 @@
 //! What the store's own tests share.
 
+#[cfg(not(loom))]
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -120,7 +120,7 @@ impl GpuReads {
     }
 
     /// Has it help with each column, or as always.
-    #[cfg(test)]
+    #[cfg(all(test, not(loom)))]
     pub fn force(&self, is_forced: bool) {
         self.is_forced.store(is_forced, Ordering::Relaxed);
     }
