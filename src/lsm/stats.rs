@@ -82,7 +82,7 @@ pub struct SpillStats {
     pub cache_bytes: u64,
     /// Bytes of filters and indexes in memory.
     pub memory: u64,
-    /// How often a filter and an index had to be read again: they take half of a memory budget at most.
+    /// How often a filter and an index had to be read again: they take three eighths of a memory budget at most.
     pub filter_reads: u64,
     /// Value files.
     pub value_files: u64,

@@ -106,6 +106,11 @@ impl<T> Clock<T> {
             slots.retain(|slot| slot.strong_count() > 0);
             *slots_max = (2 * slots.len()).max(SLOTS_MIN);
         }
+        self.make_room(slots, Some(slot));
+    }
+
+    /// Lets values go until all have room, but for one that has just been made.
+    fn make_room(&self, slots: &mut VecDeque<Weak<Slot<T>>>, made: Option<&Arc<Slot<T>>>) {
         // Twice around, all have lost their second chance.
         for _ in 0..2 * slots.len() {
             if self.bytes.load(Ordering::Relaxed) <= self.bytes_max {
@@ -115,7 +120,8 @@ impl<T> Clock<T> {
             let Some(other) = next.upgrade() else {
                 continue;
             };
-            if Arc::ptr_eq(&other, slot) || other.was_used.swap(false, Ordering::Relaxed) {
+            let is_made = made.is_some_and(|made| Arc::ptr_eq(&other, made));
+            if is_made || other.was_used.swap(false, Ordering::Relaxed) {
                 slots.push_back(next);
             } else {
                 other.let_go();
@@ -147,7 +153,10 @@ impl<T> Slot<T> {
             making: Mutex::new(()),
         });
         match other {
-            None => slot.count(),
+            None => {
+                slot.count();
+                clock.make_room(&mut clock.hand.lock().slots, None);
+            }
             Some(value) => drop(slot.put(value)),
         }
         slot

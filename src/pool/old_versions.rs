@@ -222,6 +222,7 @@ impl<V: KeptVersion> OldVersions<V> {
                 _some: Vec::new(),
             };
         }
+        assert!(keys > 0, "else a round would end where it began");
         let before = self.bytes.in_memory;
         let (mut unseen, mut gone) = (Vec::new(), Vec::new());
         let from = self.swept.take();

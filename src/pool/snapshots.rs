@@ -86,15 +86,33 @@ impl Snapshots {
         oldest.min()
     }
 
-    /// Notes that many old versions are kept for the live ones. Gives the oldest of them.
-    pub fn note_many_kept(&self) -> Option<u64> {
-        let mut oldest = self.oldest();
-        while self.0.oldest.load(Ordering::Relaxed) != oldest.unwrap_or(0) {
-            self.0.oldest.store(oldest.unwrap_or(0), Ordering::Relaxed);
-            // Who has released it meanwhile may not have found it noted.
-            oldest = self.oldest();
+    /// Notes that many old versions are kept for the live ones, of which the oldest was `oldest` before. If that has gone
+    /// meanwhile, the call of [`on_unseen`](Self::on_unseen) is made.
+    pub fn note_many_kept(&self, mut oldest: Option<u64>) {
+        let mut has_gone = false;
+        loop {
+            let noted = match self.0.oldest.load(Ordering::SeqCst) {
+                noted if noted == oldest.unwrap_or(0) => noted,
+                _ => self.0.oldest.swap(oldest.unwrap_or(0), Ordering::SeqCst),
+            };
+            // Who has released that one may find this one noted, and tell nobody.
+            has_gone |= noted != 0 && oldest.is_none_or(|oldest| noted < oldest);
+            // Who has released this one meanwhile may not have found it noted.
+            let again = self.oldest();
+            if again == oldest {
+                break;
+            }
+            (oldest, has_gone) = (again, true);
         }
-        oldest
+        if has_gone {
+            self.tell();
+        }
+    }
+
+    fn tell(&self) {
+        if let Some(on_unseen) = self.0.on_unseen.get() {
+            on_unseen();
+        }
     }
 
     /// Has `call` called by whoever releases the last one, if old versions were kept, or the oldest one, if many were. It may
@@ -184,12 +202,12 @@ impl Snapshots {
         let oldest = &self.0.oldest;
         let is_oldest = has_ended
             && commit_seq > 0
-            && oldest.load(Ordering::Relaxed) == commit_seq
-            && oldest.swap(0, Ordering::Relaxed) == commit_seq;
-        if (is_last || is_oldest)
-            && let Some(on_unseen) = self.0.on_unseen.get()
-        {
-            on_unseen();
+            && oldest.load(Ordering::SeqCst) == commit_seq
+            && oldest
+                .compare_exchange(commit_seq, 0, Ordering::SeqCst, Ordering::SeqCst)
+                .is_ok();
+        if is_last || is_oldest {
+            self.tell();
         }
     }
 }

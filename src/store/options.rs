@@ -48,8 +48,9 @@ fn default_partitions(cores: usize, budget: Option<u64>) -> u32 {
 /// The share of the memory budget that is for blocks of the files.
 const CACHE_SHARE: u64 = 8;
 
-/// The share of the memory budget that filters and indexes of the files take at most.
-const META_SHARE: u64 = 2;
+/// Eighths of the memory budget that filters and indexes of the files take at most: with what each record takes beside itself,
+/// the least that is left for records fits beside them.
+const META_EIGHTHS: u64 = 3;
 
 /// The share of the memory budget that a segment of the log may be as long as, and what it may be if that is less: a
 /// recovery has some in memory.
@@ -548,7 +549,7 @@ impl StoreOptions {
     /// Bytes that filters and indexes of the files may take.
     pub(super) fn meta_bytes(&self) -> u64 {
         let budget = self.memory_budget.unwrap_or(u64::MAX);
-        budget / META_SHARE
+        budget / 8 * META_EIGHTHS
     }
 
     /// Bytes of the log that may be in memory until they are durable.

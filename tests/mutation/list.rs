@@ -1205,6 +1205,13 @@ pub const MUTATIONS: &[Mutation] = &[
         suite: Suite::Unit("store::mvcc::spill_file"),
     },
     Mutation {
+        name: "a child that drops a transaction takes what its parent has read",
+        file: "src/store/mvcc/spill_file.rs",
+        find: "if !self.opener.is_here() {",
+        replacement: "if !self.opener.is_here() && pieces.is_empty() {",
+        suite: Suite::Paths("fork"),
+    },
+    Mutation {
         name: "the room of an old value goes while a copy of it is there",
         file: "src/store/mvcc/spill_file.rs",
         find: "        self.file.hold(self.pieces());\n",
@@ -1214,8 +1221,8 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "who releases the oldest snapshot meanwhile does not find it noted",
         file: "src/pool/snapshots.rs",
-        find: "            // Who has released it meanwhile may not have found it noted.\n            oldest = self.oldest();\n",
-        replacement: "            return oldest;\n",
+        find: "            let again = self.oldest();\n",
+        replacement: "            let again = oldest;\n",
         suite: Suite::Pool("snapshots"),
     },
     Mutation {

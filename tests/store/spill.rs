@@ -169,7 +169,7 @@ fn eviction_keeps_every_item_readable() {
     }
 }
 
-/// Filters and indexes take half of the budget, and what has no room is read when it is needed.
+/// Filters and indexes take three eighths of the budget, and what has no room is read when it is needed.
 #[test]
 fn filters_beyond_their_share_are_read_again() {
     let mut rng = SmallRng::seed_from_u64(seed());
@@ -180,7 +180,7 @@ fn filters_beyond_their_share_are_read_again() {
         let mut model = fill(&store, &mut rng);
         wait_for("items leave", || store.stats().items_evicted > 15_000);
         // Those of a file of the least length, which is the last one that was read.
-        let most = StoreOptions::MIN_BUDGET / 2 + (8 << 10);
+        let most = StoreOptions::MIN_BUDGET / 8 * 3 + (8 << 10);
         let check = |store: &Store, model: &Model, rng: &mut SmallRng| {
             let read = store.stats().spill.filter_reads;
             for _ in 0..500 {

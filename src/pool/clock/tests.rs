@@ -129,8 +129,13 @@ fn half_of_the_room_is_for_values_that_stay() {
     }
     assert_eq!(there(&others), [18, 19]);
     assert_eq!(share.load(Ordering::Relaxed), 40);
-    // Their room is for whoever comes next.
+    // Their room is for whoever comes next, though others have taken it meanwhile.
     drop(first);
+    for slot in &others {
+        drop(slot.get_or_make(|| Ok::<_, Infallible>(7)));
+    }
+    assert_eq!(share.load(Ordering::Relaxed), 40);
+    drop(slots(&clock, &share, 2));
     assert_eq!(share.load(Ordering::Relaxed), 20);
     let [next, last] = [slots(&clock, &share, 1), slots(&clock, &share, 2)];
     assert!(there(&next).is_empty());

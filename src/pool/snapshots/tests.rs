@@ -59,32 +59,41 @@ fn who_releases_the_oldest_snapshot_is_told_if_much_is_kept() {
     });
     let (old, new) = (snapshots.take_newest(|| 1), snapshots.take_newest(|| 2));
     let oldest = old.again();
-    snapshots.note_many_kept();
+    snapshots.note_many_kept(Some(1));
     drop((old, snapshots.take_newest(|| 3)));
     assert_eq!(calls.load(Ordering::SeqCst), 0, "it is still there");
     drop(oldest);
     assert_eq!(calls.load(Ordering::SeqCst), 1);
     drop(snapshots.take_newest(|| 4));
     assert_eq!(calls.load(Ordering::SeqCst), 1);
-    assert_eq!(snapshots.note_many_kept(), Some(2));
+    snapshots.note_many_kept(Some(2));
     // Two threads have it: the first that lets go may find the other, who then is told, too.
     let other = snapshots.take_in((new.shard + 1) % SHARDS, || 2);
     drop(new);
     assert_eq!(calls.load(Ordering::SeqCst), 2);
-    assert_eq!(snapshots.note_many_kept(), Some(2));
+    snapshots.note_many_kept(Some(2));
     drop(other);
     assert_eq!(calls.load(Ordering::SeqCst), 3);
-    assert_eq!(snapshots.note_many_kept(), None);
+    // It had gone before it was noted.
+    snapshots.note_many_kept(Some(2));
+    assert_eq!(calls.load(Ordering::SeqCst), 4);
+    snapshots.note_many_kept(None);
+    assert_eq!(calls.load(Ordering::SeqCst), 4);
 }
 
 /// Else nobody would hear of the end of the one that is the oldest then.
 #[test]
-fn snapshot_that_is_released_beside_a_note_is_not_noted() {
+fn end_of_a_snapshot_beside_a_note_of_it_is_told() {
     const ROUNDS: u64 = 500_000;
     let snapshots = Snapshots::default();
+    let told = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&told);
+    snapshots.on_unseen(move || {
+        count.fetch_add(1, Ordering::SeqCst);
+    });
     let _newest = snapshots.take_newest(|| u64::MAX);
     let (given, taken) = (Mutex::new(None), AtomicU64::new(0));
-    let noted = std::thread::scope(|scope| {
+    let wrong = std::thread::scope(|scope| {
         scope.spawn(|| {
             for round in 1..=ROUNDS {
                 while taken.load(Ordering::SeqCst) < 2 * round - 1 {
@@ -94,16 +103,18 @@ fn snapshot_that_is_released_beside_a_note_is_not_noted() {
                 taken.store(2 * round, Ordering::SeqCst);
             }
         });
-        let noted = (1..=ROUNDS).filter(|&round| {
+        let wrong = (1..=ROUNDS).filter(|&round| {
             *given.lock() = Some(snapshots.take_in(1, || round));
             taken.store(2 * round - 1, Ordering::SeqCst);
-            snapshots.note_many_kept();
+            let before = told.load(Ordering::SeqCst);
+            snapshots.note_many_kept(Some(round));
             while taken.load(Ordering::SeqCst) < 2 * round {
                 std::thread::yield_now();
             }
             snapshots.0.oldest.load(Ordering::SeqCst) == round
+                || told.load(Ordering::SeqCst) == before
         });
-        noted.count()
+        wrong.count()
     });
-    assert_eq!(noted, 0, "of {ROUNDS} that were released");
+    assert_eq!(wrong, 0, "of {ROUNDS} that were released");
 }

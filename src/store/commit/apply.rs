@@ -168,15 +168,15 @@ impl StoreInner {
             self.shared.snapshots.note_kept();
         }
         if self.has_many_old_versions.load(Ordering::Relaxed) {
-            self.shared.snapshots.note_many_kept();
+            let oldest = live.keys().next().copied();
+            self.shared.snapshots.note_many_kept(oldest);
         }
     }
 
-    /// Forgets what no snapshot sees any more, where no change comes that would do it. Gives whether the oldest snapshot has
-    /// gone meanwhile, so that there may be more.
-    pub(in crate::store) fn forget_unseen(&self) -> bool {
+    /// Forgets what no snapshot sees any more, where no change comes that would do it.
+    pub(in crate::store) fn forget_unseen(&self) {
         if !self.has_old_versions() {
-            return false;
+            return;
         }
         // First, so that who releases a snapshot that is seen here comes back.
         self.shared.snapshots.note_kept();
@@ -197,8 +197,9 @@ impl StoreInner {
                 self.let_go(unseen);
             }
         }
-        self.has_many_old_versions.load(Ordering::Relaxed)
-            && self.shared.snapshots.note_many_kept() != *swept_for
+        if self.has_many_old_versions.load(Ordering::Relaxed) {
+            self.shared.snapshots.note_many_kept(*swept_for);
+        }
     }
 
     fn let_go(&self, unseen: Unseen) {

@@ -57,9 +57,7 @@ impl Background {
         let mut wants_room = false;
         self.index.set_work(move || {
             let partition = unbroken(&saved)?;
-            if partition.state.forget_unseen() {
-                partition.background.forget_unseen(&partition.state);
-            }
+            partition.state.forget_unseen();
             partition.swap_hot_bins_if_due();
             if partition.state.freed_bytes.load(Ordering::Relaxed) > FREED_BYTES_MAX {
                 partition.state.freed_bytes.store(0, Ordering::Relaxed);

@@ -14,6 +14,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::old_versions::{OldVersion, VersionBytes};
 use crate::pm::{Dir, PmFile};
+use crate::process::Opener;
 use crate::width::to_usize;
 use crate::{Error, Result};
 
@@ -54,6 +55,7 @@ pub struct SpillFile {
     end: Mutex<u64>,
     /// How many values each piece of the file has a part of.
     values: Mutex<Vec<u32>>,
+    opener: Opener,
 }
 
 impl SpillFile {
@@ -63,6 +65,7 @@ impl SpillFile {
             what,
             end: Mutex::new(0),
             values: Mutex::default(),
+            opener: Opener::this(),
         })
     }
 
@@ -127,6 +130,10 @@ impl SpillFile {
     }
 
     fn release(&self, pieces: Range<usize>) {
+        // A child of the process drops what the parent reads on.
+        if !self.opener.is_here() {
+            return;
+        }
         let mut values = self.values.lock();
         let mut unused: Option<Range<usize>> = None;
         for piece in pieces {

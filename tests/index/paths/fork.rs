@@ -96,6 +96,36 @@ fn fork_that_drops_a_store_leaves_it_to_the_parent() {
     assert_eq!(store.get(b"b").unwrap(), Some(b"2".to_vec()));
 }
 
+/// What it has read is in a file without a name, which the two share.
+#[test]
+fn fork_that_drops_a_transaction_leaves_it_to_the_parent() {
+    let _alone = alone();
+    let folder = TempDir::new().unwrap();
+    let options = StoreOptions::new()
+        .partitions(1)
+        .memory_budget(StoreOptions::MIN_BUDGET);
+    let store = Store::open(folder.path().join("store"), &options).unwrap();
+    let mut transaction = store.transaction();
+    for nth in 0..5000 {
+        assert_eq!(
+            transaction.get(format!("{nth:0100}").as_bytes()).unwrap(),
+            None
+        );
+    }
+    transaction.put("a", "1").unwrap();
+    let mut slot = Some(transaction);
+    let dropped = in_a_child(|| {
+        drop(slot.take());
+        0
+    });
+    assert_eq!(dropped, Some(0));
+    // Else nothing that was read is compared.
+    store.put("b", "2").unwrap();
+    slot.unwrap().commit().unwrap();
+    assert_eq!(store.get(b"a").unwrap(), Some(b"1".to_vec()));
+    store.close().unwrap();
+}
+
 fn is_forked<T>(answer: gphash::Result<T>) -> bool {
     matches!(answer, Err(Error::Forked { .. }))
 }
