@@ -7,7 +7,7 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use gphash::pm::{Call, Faults, FileEvent};
-use gphash::store::{Durability, Request, Store};
+use gphash::store::{Durability, Request, Store, StoreOptions};
 use gphash::{Domain, Error};
 
 use super::full_disk::ByFirstByte;
@@ -69,6 +69,17 @@ struct FullLog {
     extensions: AtomicUsize,
 }
 
+impl FullLog {
+    /// Options of a store whose log meets it, and that is as others are otherwise.
+    fn options(self: &Arc<Self>, partitions: u32) -> StoreOptions {
+        StoreOptions::default()
+            .partitions(partitions)
+            .partitioner(Arc::new(ByFirstByte))
+            .domain(Domain::Checkpointed)
+            .faults(Arc::clone(self) as Arc<dyn Faults>)
+    }
+}
+
 impl Faults for FullLog {
     fn before(&self, _: Call, _: &Path) -> io::Result<()> {
         Ok(())
@@ -95,12 +106,7 @@ fn transaction_of_deletions_is_tried_again_when_its_log_meets_a_full_disk() {
     for partitions in [1, 4] {
         let folder = tempfile::tempdir().unwrap();
         let faults = Arc::new(FullLog::default());
-        let options = gphash::store::StoreOptions::default()
-            .partitions(partitions)
-            .partitioner(Arc::new(ByFirstByte))
-            .domain(Domain::Checkpointed)
-            .durability(Durability::Always)
-            .faults(Arc::clone(&faults) as Arc<dyn Faults>);
+        let options = faults.options(partitions).durability(Durability::Always);
         let store = Store::open(folder.path().join("store"), &options).unwrap();
         let extensions = || faults.extensions.load(Ordering::Relaxed);
         let last = u8::try_from(partitions - 1).unwrap();
@@ -148,11 +154,7 @@ fn asynchronous_requests_have_a_checkpoint_make_room_for_their_log() {
     for partitions in [1, 2] {
         let folder = tempfile::tempdir().unwrap();
         let faults = Arc::new(FullLog::default());
-        let options = gphash::store::StoreOptions::default()
-            .partitions(partitions)
-            .partitioner(Arc::new(ByFirstByte))
-            .domain(Domain::Checkpointed)
-            .faults(Arc::clone(&faults) as Arc<dyn Faults>);
+        let options = faults.options(partitions);
         let store = Store::open(folder.path().join("store"), &options).unwrap();
         let last = u8::try_from(partitions - 1).unwrap();
         let put = || {

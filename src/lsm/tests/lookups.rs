@@ -22,6 +22,13 @@ impl Reads {
     fn take(&self) -> Vec<Call> {
         std::mem::take(&mut *self.calls.lock())
     }
+
+    /// Which were one behind the other, and how many.
+    fn take_runs(&self) -> Vec<(Call, usize)> {
+        let calls = self.take();
+        let runs = calls.chunk_by(|a, b| a == b);
+        runs.map(|run| (run[0], run.len())).collect()
+    }
 }
 
 impl Faults for Reads {
@@ -152,11 +159,7 @@ fn disk_is_asked_for_all_blocks_although_filters_are_read() {
     let keys: Vec<Vec<u8>> = (0..4000).step_by(400).map(key).collect();
     reads.take();
     assert_eq!(found(&spill.version(), &keys).len(), 10);
-    let runs: Vec<(Call, usize)> = reads
-        .take()
-        .chunk_by(|a, b| a == b)
-        .map(|run| (run[0], run.len()))
-        .collect();
+    let runs = reads.take_runs();
     let (tries, read) = (Call::TryRead, Call::Read);
     assert_eq!(runs, [(tries, 10), (read, 1), (tries, 5), (read, 12)]);
 }
@@ -183,12 +186,8 @@ fn disk_is_asked_for_all_before_one_is_waited_for() {
     // Each block was looked for once, although each key was looked up twice.
     let missed = stats.cache_misses - before.cache_misses;
     assert_eq!(stats.cache_hits, before.cache_hits);
-    let runs: Vec<(Call, usize)> = reads
-        .take()
-        .chunk_by(|a, b| a == b)
-        .map(|run| (run[0], run.len()))
-        .collect();
-    // Of the second pass, each key waits for its block, then asks for its value.
+    let runs = reads.take_runs();
+    // Of the last pass, each key waits for its block, then asks for its value.
     let (first, last) = (runs[0], runs[runs.len() - 1]);
     assert_eq!(first, (Call::TryRead, keys.len()));
     assert_eq!(last, (Call::Read, keys.len()), "{runs:?}");
