@@ -79,7 +79,7 @@ impl CudaEngine {
     /// # Errors
     /// [`Error::Gpu`](crate::Error::Gpu) if the file cannot be pinned.
     pub(crate) fn attach(&mut self, table: &Arc<Table<Mapping>>) -> Result<()> {
-        self.service.attach(table, self.prepared.take())?;
+        self.service.attach(table, &mut self.prepared)?;
         let options = self.service.options();
         if let Some(period) = options.cache_period
             && options.cache_ratio > 0.0

@@ -21,6 +21,10 @@ use crate::table::idle::IdleWatch;
 use crate::table::maintenance::Pace;
 use crate::{Engine, Error, Options, Result};
 
+/// How long a call lets one go first who waits to be alone: longer than most batches take, so that those under way
+/// have ended by then.
+const TURN: Duration = Duration::from_millis(10);
+
 /// The device of an index, and who serves its table.
 pub(super) struct Service {
     /// Held shared by whoever is served, alone by whoever changes who serves.
@@ -105,10 +109,14 @@ impl Service {
     ///
     /// # Errors
     /// [`Error::Gpu`]; nobody serves it then.
-    pub(super) fn attach(&self, table: &Table<Mapping>, prepared: Option<Prepared>) -> Result<()> {
-        // A scan may have pinned it before.
-        let _entered = self.enter().inspect_err(|_| table.set_pinned(false))?;
-        *self.serving.write() = self.take_over(table, prepared, None)?;
+    pub(super) fn attach(
+        &self,
+        table: &Table<Mapping>,
+        prepared: &mut Option<Prepared>,
+    ) -> Result<()> {
+        // What a scan has pinned stays with the caller if the device cannot be entered: it could not be given back.
+        let _entered = self.enter()?;
+        *self.serving.write() = self.take_over(table, prepared.take(), None)?;
         Ok(())
     }
 
@@ -142,8 +150,14 @@ impl Service {
         table: &Table<Mapping>,
         call: impl FnOnce(Server<'_>) -> Result<T>,
     ) -> Result<T> {
-        // Not kept away by who waits to be alone: a thread of a pool may be served already.
-        self.serve_by(self.serving.read_recursive(), table, call)
+        self.serve_by(self.enter_service(), table, call)
+    }
+
+    /// Waits for a turn at most while another one waits to be alone, who else might wait for ever beside calls that
+    /// follow each other closely. Not for longer: a thread of a pool may be served already.
+    fn enter_service(&self) -> RwLockReadGuard<'_, Serving> {
+        let in_turn = self.serving.try_read_for(TURN);
+        in_turn.unwrap_or_else(|| self.serving.read_recursive())
     }
 
     /// As [`serve`](Self::serve), once the device has come back if it has let go of the file.
@@ -156,7 +170,7 @@ impl Service {
         call: impl FnOnce(Server<'_>) -> Result<T>,
     ) -> Result<T> {
         loop {
-            let serving = self.serving.read_recursive();
+            let serving = self.enter_service();
             if !matches!(*serving, Serving::Away(..)) {
                 return self.serve_by(serving, table, call);
             }

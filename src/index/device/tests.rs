@@ -112,6 +112,35 @@ fn compaction_runs_beside_damage() {
     }
 }
 
+/// Who waits to be alone with the table comes to it, though calls of several threads overlap all the time.
+#[test]
+fn compaction_begins_beside_lookups_without_a_pause() {
+    const LONGEST: Duration = Duration::from_secs(60);
+    let Some(_alone) = alone() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options::new().engine(GPU).cache_period(None);
+    let index = Index::<u64, u64>::create(dir.path().join("index"), &options).unwrap();
+    let keys: Vec<u64> = (1..=1000).collect();
+    index.insert(&keys, &keys).unwrap();
+    let (begun, is_compacted) = (Instant::now(), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        for _ in 0..6 {
+            scope.spawn(|| {
+                while !is_compacted.load(Ordering::Relaxed) && begun.elapsed() < LONGEST {
+                    let mut values = vec![0; keys.len()];
+                    index.get(&keys, &mut values).unwrap();
+                    assert_eq!(values, keys);
+                }
+            });
+        }
+        std::thread::sleep(Duration::from_millis(100));
+        let compacted = index.compact(&|_| ());
+        is_compacted.store(true, Ordering::Relaxed);
+        compacted.unwrap();
+    });
+    assert!(begun.elapsed() < LONGEST);
+}
+
 /// Of a key that equals a slot state: no growth would help it, and each would double the table.
 #[test]
 fn reserved_bucket_that_is_never_free_is_no_reason_to_grow() {
