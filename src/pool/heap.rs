@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use rustix::time::{ClockId, clock_gettime};
 
 /// So many times as long as the last look took, nobody looks again. It is all blocks of the process that are looked
 /// through, and who allocates meanwhile waits: with a gigabyte of small ones that takes a fifth of a second.
@@ -52,13 +53,22 @@ impl Pace {
         if let Some(wait) = early.filter(|wait| !wait.is_zero()) {
             return Some(wait);
         }
+        let used_before = processor_time();
         work();
         let done = Instant::now();
-        let took = done - begun;
+        // Others may have had the processor meanwhile, which says nothing of the heap.
+        let used = processor_time().saturating_sub(used_before);
+        let took = (done - begun).min(used);
         let rest = if took < SHORT { REST_AFTER_SHORT } else { REST };
         *next = done.checked_add(took.saturating_mul(rest));
         None
     }
+}
+
+/// Time of a processor that the calling thread has used.
+fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::try_from(time).unwrap_or_default()
 }
 
 /// Bytes of memory that the machine has for new pages, if it says so.
@@ -75,13 +85,29 @@ pub fn free_memory() -> Option<u64> {
 mod tests {
     use super::*;
 
+    fn keep_busy(time: Duration) {
+        let begun = processor_time();
+        while processor_time() - begun < time {}
+    }
+
+    #[test]
+    fn time_of_others_is_not_counted() {
+        let pace = Pace::new();
+        assert_eq!(pace.run(|| std::thread::sleep(SHORT)), None);
+        let wait = pace.run(|| ());
+        assert!(
+            wait.unwrap_or_default() < SHORT * REST_AFTER_SHORT,
+            "{wait:?}"
+        );
+    }
+
     #[test]
     fn work_is_not_repeated_soon_and_long_work_later() {
         for (took, rest) in [(1, REST_AFTER_SHORT), (10, REST)] {
             let pace = Pace::new();
             let took = Duration::from_millis(took);
             let begun = Instant::now();
-            assert_eq!(pace.run(|| std::thread::sleep(took)), None);
+            assert_eq!(pace.run(|| keep_busy(took)), None);
             let wait = pace.run(|| ());
             // Nothing is left to wait for where another thread has made this one late enough.
             let passed = wait.unwrap_or_default() + begun.elapsed();

@@ -13,6 +13,7 @@ pub mod clock;
 pub mod crew;
 pub mod demands;
 pub mod dirty_map;
+pub mod forgiven;
 pub mod hash_filter;
 pub mod heap;
 pub mod key_writes;

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use gphash_block::properties::Properties;
 
-use super::reader::Sst;
-use super::{damaged, key_hash};
+use super::damaged;
+use super::key_hash;
+use super::reader::{Read, Sst};
 use crate::Result;
 use crate::lsm::values::Value;
 
@@ -20,16 +21,18 @@ pub struct Checked {
 }
 
 impl Sst {
-    /// Reads all data blocks, past the cache, and the values to which they refer. Checks every checksum; that keys ascend, and are found by
-    /// filter and index; and that properties and index say what is there. `progress` is told the bytes
-    /// of each block.
+    /// Reads all of it, past the cache, and the values to which it refers. Checks every checksum; that keys ascend, and are
+    /// found by filter and index; and that properties and index say what is there. `progress` is told the bytes of each
+    /// data block.
     ///
     /// # Errors
     /// [`Error::Damaged`](crate::Error::Damaged), or what the operating system answers.
     pub fn check(&self, progress: &(dyn Fn(u64) + Sync)) -> Result<Checked> {
         let mut counted = Properties::none();
         let mut last: Option<Vec<u8>> = None;
-        let meta = self.meta()?;
+        let Read {
+            meta, properties, ..
+        } = self.read_again()?;
         for nth in 0..self.blocks() {
             let handle = meta.index.handle(nth);
             let block = self.decode(handle, Arc::new(self.read_block(handle)?))?;
@@ -59,8 +62,8 @@ impl Sst {
             progress(handle.bytes());
         }
         counted.largest = last.unwrap_or_default();
-        if counted != *self.properties() {
-            let found = format!("{:?}; expected {counted:?}", self.properties());
+        if counted != properties {
+            let found = format!("{properties:?}; expected {counted:?}");
             return Err(damaged(
                 &self.path(),
                 "properties of the SST",

@@ -93,16 +93,11 @@ impl Sst {
             }
         }
         let header = header(store_id, known.number);
-        header.check(&read_exactly(&file, 0, HEADER as u64)?, FORMAT, &path)?;
-        let footer_at = len.saturating_sub(FOOTER as u64);
-        let footer = read_exactly(&file, footer_at, len)?;
-        let footer = Footer::read(&footer, &header, footer_at, &path)?;
-        let ends = Ends {
-            file: &file,
-            header: &header,
-            footer: &footer,
-        };
-        let (meta, properties) = (ends.meta()?, ends.properties(footer_at)?);
+        let Read {
+            footer,
+            meta,
+            properties,
+        } = Read::of(&file, &header, len)?;
         let values = properties.values.iter().map(|of| {
             let file = cache.value_file(store_id, of.file)?;
             file.check(of).map(|()| file)
@@ -206,6 +201,21 @@ impl Sst {
     #[inline]
     pub fn meta_if_held(&self) -> Option<Held<'_, MetaBlocks>> {
         self.meta.get()
+    }
+
+    /// What was read when it was opened, from the file once more.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] if it is not what there was, and those of [`open`](Self::open).
+    pub fn read_again(&self) -> Result<Read> {
+        let file = self.cache.file(FileKind::Sorted, self.number())?;
+        let read = Read::of(&file, &self.header, self.len)?;
+        if read.footer != self.footer || read.properties != self.properties {
+            let at = self.footer.properties;
+            let found = format!("{:?}; there were {:?}", read.properties, self.properties);
+            return Err(damaged(&self.path(), "properties of the SST", at, found));
+        }
+        Ok(read)
     }
 
     /// Whether the key is between its smallest and its largest one.
@@ -386,6 +396,38 @@ impl Drop for Sst {
             self.cache
                 .give_up(FileKind::Sorted, self.number(), self.blocks());
         }
+    }
+}
+
+/// All of a file but the data blocks.
+pub struct Read {
+    footer: Footer,
+    pub meta: MetaBlocks,
+    pub properties: Properties,
+}
+
+impl Read {
+    /// That of a file which should have this header and be so long.
+    ///
+    /// # Errors
+    /// [`Error::Foreign`], [`Error::NewerFormat`], [`Error::Damaged`], or what the operating system answers.
+    fn of(file: &PmFile, header: &Header, len: u64) -> Result<Self> {
+        let path = file.path();
+        header.check(&read_exactly(file, 0, HEADER as u64)?, FORMAT, path)?;
+        let footer_at = len.saturating_sub(FOOTER as u64);
+        let footer = read_exactly(file, footer_at, len)?;
+        let footer = Footer::read(&footer, header, footer_at, path)?;
+        let ends = Ends {
+            file,
+            header,
+            footer: &footer,
+        };
+        let (meta, properties) = (ends.meta()?, ends.properties(footer_at)?);
+        Ok(Self {
+            footer,
+            meta,
+            properties,
+        })
     }
 }
 

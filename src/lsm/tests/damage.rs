@@ -131,6 +131,22 @@ fn sst_damage_of_any_byte_is_detected() {
         let error = ask(dir.path(), &file, &model).unwrap_err();
         is_told(at, &error);
     }
+    write_file(dir.path(), &file, &bytes);
+    let spill = Spill::open(
+        Dir::at(dir.path().into(), None),
+        &[file],
+        Arc::new(NoCatalog),
+        options(),
+    );
+    let spill = spill.unwrap();
+    for at in 0..bytes.len() {
+        let mut bytes = bytes.clone();
+        bytes[at] ^= 1 << (at % 8);
+        write_file(dir.path(), &file, &bytes);
+        let checked = spill.verify(&|_, _| {});
+        is_told(at, checked[0].1.as_ref().unwrap_err());
+    }
+    drop(spill);
     for len in (0..bytes.len()).step_by(37) {
         write_file(dir.path(), &file, &bytes[..len]);
         let error = ask(dir.path(), &file, &model).unwrap_err();

@@ -10,7 +10,7 @@ use fixedbitset::FixedBitSet;
 
 use super::REQUESTS_PER_THREAD_MIN;
 use super::queue::Answers;
-use super::requests::{AnswerForm, Batch, Requests};
+use super::requests::{AnswerForm, Batch, Requests, count_of_requests};
 use super::sorter::sort_on_gpu;
 use crate::engine::VersionSorter;
 use crate::pool::key_writes::{KEY_DISTANCE_REQUESTS, KeyWrite, KeyWrites};
@@ -112,12 +112,7 @@ impl<'r> Execution<'r, fn(u32) -> &'r [u8]> {
         operator: Option<&dyn MergeOperator>,
         gpu: Option<&VersionSorter>,
     ) -> Result<Execution<'r, impl Fn(u32) -> &'r [u8] + Sync>> {
-        let len = u32::try_from(requests.len()).map_err(|_| Error::Limit {
-            path: tiers.table.path().into(),
-            what: "the number of requests in a batch",
-            needed: requests.len() as u64,
-            limit: u32::MAX.into(),
-        })?;
+        let len = count_of_requests(requests.len(), tiers.table.path())?;
         let changes = requests.changes();
         let key = |position: u32| requests.key(position as usize);
         let sorted = |hash: &(dyn Fn(u32) -> u64 + Sync)| sort_on_gpu(gpu, len, &changes, hash);

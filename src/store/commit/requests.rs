@@ -1,6 +1,7 @@
 //! The requests of a group by their positions, whatever the callers have given them in.
 
 use std::ops::Range;
+use std::path::Path;
 
 use super::REQUESTS_PER_THREAD_MIN;
 use crate::pool::parallel;
@@ -8,6 +9,20 @@ use crate::pool::split::position;
 use crate::store::columns::ValueColumns;
 use crate::store::columns::requests::{ColumnBatch, RequestKind};
 use crate::store::request::{Request, RequestRef};
+use crate::{Error, Result};
+
+/// How many requests a batch has.
+///
+/// # Errors
+/// [`Error::Limit`] for more than 32 bits count, of the store whose index is at `path`.
+pub fn count_of_requests(len: usize, path: &Path) -> Result<u32> {
+    u32::try_from(len).map_err(|_| Error::Limit {
+        path: path.into(),
+        what: "the number of requests in a batch",
+        needed: len as u64,
+        limit: u32::MAX.into(),
+    })
+}
 
 /// The requests of one job.
 #[derive(Debug, Clone, Copy)]

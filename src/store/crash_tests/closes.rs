@@ -1,6 +1,9 @@
 //! Closes of which a sync fails: the index must not be durable without the log.
 
+use std::time::Duration;
+
 use super::*;
+use crate::Error;
 
 #[test]
 fn close_of_which_a_sync_fails_tears_no_batch() {
@@ -47,5 +50,33 @@ fn close_of_which_a_sync_fails_tears_no_batch() {
             failed += 1;
         }
         assert!(failed > 3, "{failed} syncs");
+    }
+}
+
+/// The log is all that a store has after a change that has panicked, and closing it makes that durable.
+#[test]
+fn close_of_a_broken_store_keeps_what_was_answered() {
+    let mut rng = SmallRng::seed_from_u64(seed());
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = dir.path().join("store");
+    for partitions in [1, 3] {
+        let disk = Disk::holding(&Files::new());
+        // Nothing else syncs it so soon.
+        let durability = Durability::Interval(Duration::from_secs(3600));
+        let options = options(durability, partitions, Some(&disk));
+        let store = Store::open(&path, &options).unwrap();
+        store.put("a", "answered").unwrap();
+        for partition in store.partitions().all() {
+            partition.state.broke("planned".into());
+        }
+        assert!(matches!(store.close(), Err(Error::Broken { .. })));
+        let item = ("a".into(), "answered".into());
+        let models: [Model; 1] = [[item].into()];
+        let allowed = Allowed::of(&models, partitions);
+        for image in disk.now().power_cuts(20, &mut rng) {
+            let to = path.with_extension("image");
+            check(&image, &path, &to, &allowed, false);
+        }
+        fs::remove_dir_all(&path).unwrap();
     }
 }

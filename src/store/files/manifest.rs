@@ -342,7 +342,7 @@ impl Manifest {
             let found = format!("version {version}, flags {flags:#x}");
             return Err(damaged("version and flags", 8, found));
         }
-        if manifest.first_segment > manifest.last_segment {
+        if !(1..=manifest.last_segment).contains(&manifest.first_segment) {
             let found = format!("{} to {}", manifest.first_segment, manifest.last_segment);
             return Err(damaged("numbers of the log segments", 32, found));
         }

@@ -77,6 +77,9 @@ impl StoreInner {
     fn close(self, with_checkpoint: bool) -> Result<bool> {
         if let Some(error) = self.broken.get().cloned() {
             // The log has all that was answered; what the index has is not known.
+            if let Err(error) = self.log.sync() {
+                tracing::warn!(%error, "a power cut may take back what was written last");
+            }
             self.tiers.table.abandon();
             return Err(error);
         }

@@ -159,6 +159,7 @@ impl Partition {
         if !budget.has_free_room(tiers) {
             return Ok(());
         }
+        let begun = Instant::now();
         // It takes a checkpoint, for which a full disk may have no room.
         if !self.state.store_dir.is_tight() {
             let compacted = self.compact_here(&|_| true);
@@ -166,7 +167,7 @@ impl Partition {
                 compacted?;
             }
         }
-        budget.keep_free_room(tiers);
+        budget.keep_free_room(tiers, begun);
         Ok(())
     }
 

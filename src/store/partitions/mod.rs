@@ -39,7 +39,7 @@ use crate::pool::snapshots::Snapshot;
 use crate::pool::split::Split;
 use crate::process::Opener;
 use crate::store::commit::queue::{Answer, Answers, Callback, Queue, Work};
-use crate::store::commit::requests::Batch;
+use crate::store::commit::requests::{Batch, count_of_requests};
 use crate::store::commit::user_code;
 use crate::store::files::dir::is_full;
 use crate::store::inner::StoreInner;
@@ -183,7 +183,7 @@ impl Partitions {
         user_code::may_change()?;
         let threads = &self.shared().threads;
         run_off_pool(|| {
-            let split = self.split(work.batch().expect("it has requests"));
+            let split = self.split(work.batch().expect("it has requests"))?;
             self.wait_for_room(&split);
             #[cfg(feature = "cuda")]
             if let Work::Columns(columns) = &work
@@ -225,7 +225,10 @@ impl Partitions {
         (callback, bytes): (Callback, usize),
         waits: bool,
     ) -> std::result::Result<(), (Callback, Error)> {
-        let split = self.split(work.batch().expect("it has requests"));
+        let split = match self.split(work.batch().expect("it has requests")) {
+            Ok(split) => split,
+            Err(error) => return Err((callback, error)),
+        };
         let numbers = split.counts().iter().map(|&(number, _)| number);
         let outstanding = self.async_order.begin(numbers.collect());
         let callback: Callback = Box::new(move |answer| {
@@ -254,10 +257,14 @@ impl Partitions {
     }
 
     /// Which partition has which requests of a batch.
-    fn split(&self, batch: Batch) -> Arc<Split> {
+    ///
+    /// # Errors
+    /// [`Error::Limit`] for too many of them.
+    fn split(&self, batch: Batch) -> Result<Arc<Split>> {
+        count_of_requests(batch.len(), self.first().state.tiers.table.path())?;
         let number_of = |nth: usize| self.number_of(batch.key(nth));
         let threads = &self.shared().threads;
-        threads.run_for_caller(batch.len(), || Split::new(batch.len(), number_of))
+        Ok(threads.run_for_caller(batch.len(), || Split::new(batch.len(), number_of)))
     }
 
     /// Waits while the table of a partition that is changed is far beyond its budget, no longer for all than for one.

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
 
 use crate::metrics::StallReason;
 use crate::metrics::stalls::StallRecorder;
 use crate::pool::demands::Demands;
+use crate::pool::forgiven::Forgiven;
 use crate::pool::worker::Worker;
 use crate::store::resident::tiers::TieredItems;
 
@@ -45,7 +47,7 @@ pub struct Budget {
     /// Bytes that old versions take beyond their own share.
     pub(in crate::store) old_version_bytes: AtomicU64,
     /// Bytes of free room beyond its share that could not be given back.
-    kept_room: AtomicU64,
+    kept_room: Forgiven,
     /// There is an ordered view.
     pub(in crate::store) is_ordered: AtomicBool,
     /// Held by the one who lets items leave: how often changes had waited when he last did.
@@ -75,7 +77,7 @@ impl Budget {
             number,
             worker,
             old_version_bytes: AtomicU64::new(0),
-            kept_room: AtomicU64::new(0),
+            kept_room: Forgiven::default(),
             is_ordered: AtomicBool::new(false),
             stalls_before: Mutex::default(),
             noting: Mutex::default(),
@@ -174,9 +176,8 @@ impl Budget {
     }
 
     fn exceeds(&self, tiers: &TieredItems, held: u64) -> bool {
-        let limit = self.limit(tiers);
-        tiers.table.record_bytes() > self.begins_at(limit)
-            || self.free_room(held, limit) > self.free_room_max()
+        tiers.table.record_bytes() > self.begins_at(self.limit(tiers))
+            || self.can_give_room_back(tiers, held)
     }
 
     /// Whether changes should wait until there is less of either.
@@ -189,24 +190,28 @@ impl Budget {
 
     /// Whether free room should be given back.
     pub fn has_free_room(&self, tiers: &TieredItems) -> bool {
-        self.free_room(held(tiers), self.limit(tiers)) > self.free_room_max()
+        self.can_give_room_back(tiers, held(tiers))
+    }
+
+    /// Whether so much room is free that it is worth trying to give it back.
+    fn can_give_room_back(&self, tiers: &TieredItems, held: u64) -> bool {
+        let free = free_room(held, self.limit(tiers), self.kept_room.bytes_now());
+        free > self.free_room_max()
     }
 
     fn free_room_max(&self) -> u64 {
         (self.demands.share() / FREE_ROOM_SHARE).max(FREE_ROOM_MIN)
     }
 
-    /// What of the bytes that a table holds is beyond what records may take, but for what it keeps.
+    /// The free room of a table that holds so many bytes.
     fn free_room(&self, held: u64, limit: u64) -> u64 {
-        let kept = self.kept_room.load(Ordering::Relaxed);
-        held.saturating_sub(limit + limit / CHANGES_SHARE + kept)
+        free_room(held, limit, self.kept_room.bytes())
     }
 
-    /// Notes that all free room was given back that can be now.
-    pub fn keep_free_room(&self, tiers: &TieredItems) {
-        self.kept_room.store(0, Ordering::Relaxed);
-        let left = self.free_room(held(tiers), self.limit(tiers));
-        self.kept_room.store(left, Ordering::Relaxed);
+    /// Notes that all free room was given back that can be now, which was tried since then.
+    pub fn keep_free_room(&self, tiers: &TieredItems, begun: Instant) {
+        let left = free_room(held(tiers), self.limit(tiers), 0);
+        self.kept_room.note(left, begun);
     }
 
     /// Counts items that have come up into the table.
@@ -220,6 +225,11 @@ impl Budget {
         let promoted = self.items_promoted.load(Ordering::Relaxed);
         (self.items_evicted.load(Ordering::Relaxed), promoted)
     }
+}
+
+/// What of the bytes that a table holds is beyond what records may take, but for what it keeps.
+fn free_room(held: u64, limit: u64, kept: u64) -> u64 {
+    held.saturating_sub(limit + limit / CHANGES_SHARE + kept)
 }
 
 /// Bytes of a table's file beyond its levels.
