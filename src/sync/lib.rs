@@ -1,11 +1,13 @@
 //! Atomics and locks: the real ones, or loom's under `--cfg loom`. There every use of one is a
 //! point at which loom may switch threads. What the locks guard is whole between any two
 //! statements, so a panic poisons none. And what is made of them alone: the clock of a store of several partitions,
-//! and the tags of an index.
+//! and what an index has of its file in volatile memory: the tags, which levels are live, the overflow maps.
 
 pub mod commit_clock;
+pub mod levels;
 #[cfg(loom)]
 mod modelled;
+pub mod overflow;
 pub mod tags;
 
 #[cfg(not(loom))]

@@ -16,10 +16,10 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
 use super::Table;
-use super::levels::Levels;
 use crate::layout::bucket::{SLOT_WORDS_BYTES, SlotAddr};
 use crate::layout::superblock::DIRECTORY;
 use crate::pm::Medium;
+use crate::sync::levels::Levels;
 use crate::width::{low_half, to_usize};
 
 /// Bits of a word of notes.

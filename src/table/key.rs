@@ -3,13 +3,13 @@
 use std::ops::ControlFlow;
 
 use super::Table;
-use super::levels::Levels;
 use crate::layout::hash::OVERFLOW_ROUNDS;
 use crate::layout::{
     BUSY, EMPTY, KeyClass, KeyHash, RESERVED_BUCKET_STRIDE, RESERVED_BUCKETS, RESERVED_WORD,
     RecordWord,
 };
 use crate::pm::Medium;
+use crate::sync::levels::Levels;
 use crate::sync::tags::{BucketTags, Tag};
 
 /// Number of the hash location sets of a key: the normal one and the further ones.

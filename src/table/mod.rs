@@ -11,11 +11,9 @@ pub(crate) mod idle;
 pub(crate) mod item;
 pub(crate) mod iter;
 pub(crate) mod key;
-pub(crate) mod levels;
 pub(crate) mod maintenance;
 mod metadata;
 pub(crate) mod ops;
-pub(crate) mod overflow;
 pub(crate) mod probe;
 pub(crate) mod probe_hint;
 pub(crate) mod record;
@@ -36,6 +34,8 @@ use crate::layout::{ExtentKind, KeyClass, Metadata, Shape, Superblock};
 use crate::metrics::counts::Counts;
 use crate::pm::Medium;
 use crate::process;
+use crate::sync::levels::{LevelTable, Levels};
+use crate::sync::overflow::OverflowMaps;
 use crate::sync::tags::Tags;
 #[cfg(feature = "cuda")]
 use crate::sync::thread_number;
@@ -49,10 +49,8 @@ use changed_slots::ChangedSlots;
 pub(crate) use checkpoint::read_superblock;
 use free_extents::FreeExtents;
 use idle::IdleCompaction;
-use levels::{LevelTable, Levels};
 use maintenance::Maintenance;
 use metadata::MetadataBlock;
-use overflow::OverflowMaps;
 use resize::Resize;
 pub use session::Session;
 use shrink::Shrinking;
@@ -183,7 +181,7 @@ impl<M: Medium> Table<M> {
             shape,
             hash_seed: superblock.hash_seed,
             levels: LevelTable::new(levels, &superblock.level_directory),
-            overflow: OverflowMaps::new(),
+            overflow: OverflowMaps::default(),
             tags: Tags::new(&shape),
             arena: Arena::new((0..shape.classes()).map(|class| shape.record_size(class))),
             epochs: Epochs::default(),

@@ -7,12 +7,12 @@
 use std::ops::ControlFlow;
 
 use super::key::{Bucket, ProbeKey, ROUNDS};
-use super::levels::Levels;
 use super::probe_hint::ProbeHint;
 use super::{Session, Table};
 use crate::layout::bucket::SlotAddr;
 use crate::layout::{KeyClass, KeyHash, RecordWord};
 use crate::pm::Medium;
+use crate::sync::levels::Levels;
 use crate::sync::tags::{BucketTags, TagWord};
 use crate::sync::{Ordering, fence, pause};
 

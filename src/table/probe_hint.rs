@@ -8,9 +8,9 @@ use std::ops::ControlFlow;
 
 use super::Table;
 use super::key::ProbeKey;
-use super::levels::Levels;
 use crate::layout::bucket::SlotAddr;
 use crate::pm::Medium;
+use crate::sync::levels::Levels;
 use crate::sync::tags::TagWord;
 use crate::table::ops::insert::{EmptySlot, HOME_EMPTY_SLOTS_MIN};
 

@@ -19,11 +19,11 @@ use std::ops::ControlFlow;
 
 use super::Table;
 use super::key::{Bucket, ProbeKey};
-use super::levels::Levels;
 use super::recovery::Progress;
 use crate::layout::bucket::SlotAddr;
 use crate::layout::{BUSY, EMPTY, ExtentEntry, ExtentKind, KeyClass, RecordWord, Shape};
 use crate::pm::Medium;
+use crate::sync::levels::Levels;
 use crate::sync::tags::Tags;
 use crate::sync::{MutexGuard, Ordering, pause, thread_number};
 use crate::table::alloc::epoch::GRACE;

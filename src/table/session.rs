@@ -6,12 +6,12 @@ use super::Table;
 use super::alloc::arena::Shard;
 use super::alloc::epoch::Pin;
 use super::key::ProbeKey;
-use super::levels::Levels;
 use super::probe::Occupied;
 use crate::Result;
 use crate::layout::KeyClass;
 use crate::layout::bucket::SlotAddr;
 use crate::pm::Medium;
+use crate::sync::levels::Levels;
 use crate::sync::{MutexGuard, Ordering, RwLockReadGuard, pause, thread_number};
 
 /// How long a batch waits for records that others give back before a full disk is an error.

@@ -14,7 +14,6 @@ use std::sync::Arc;
 use super::Table;
 use super::compact::Between;
 use super::key::{ProbeKey, ROUNDS};
-use super::levels::Levels;
 use super::recovery::Progress;
 use crate::Result;
 use crate::layout::bucket::SlotAddr;
@@ -23,6 +22,7 @@ use crate::layout::{
     BUSY, EMPTY, ExtentKind, KeyClass, KeyHash, RecordWord, Shape, Superblock, align_up,
 };
 use crate::pm::{Medium, Priority};
+use crate::sync::levels::Levels;
 use crate::sync::tags::Tags;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, RwLock, fence, pause, thread_number};
 use crate::table::key::Identity;

@@ -16,8 +16,8 @@ use crate::layout::size_class::SMALLEST_RECORD;
 use crate::layout::{RecordWord, Shape};
 use crate::pm::{Mapping, Medium};
 use crate::pool::{parallel, prefetch};
+use crate::sync::levels::Levels;
 use crate::table::Table;
-use crate::table::levels::Levels;
 use crate::width::{to_usize, u32_of};
 
 /// Slots, and lines of records, that are copied to the device at a time.

@@ -15,7 +15,7 @@ use crate::index::variable_tests::{dir, options, rng};
 use crate::layout::RecordWord;
 use crate::layout::bucket::SLOT_WORDS_BYTES;
 use crate::layout::size_class::record_len;
-use crate::table::levels::Levels;
+use crate::sync::levels::Levels;
 use crate::width::{low_byte, low_half, to_usize};
 
 /// The sequence number of each key.

@@ -16,7 +16,6 @@ use std::sync::atomic::AtomicU64 as Count;
 use std::time::{Duration, Instant};
 
 use super::Table;
-use super::levels::Levels;
 use crate::layout::superblock::Flags;
 use crate::layout::{
     EXTENT_TABLES, ExtentEntry, HUGE_PAGE, METADATA, PAGE, RecordWord, SUPERBLOCKS, Superblock,
@@ -24,6 +23,7 @@ use crate::layout::{
 use crate::pm::Medium;
 use crate::pool::parallel;
 use crate::sync::Ordering;
+use crate::sync::levels::Levels;
 use crate::sync::tags::Tags;
 use crate::table::alloc::free_list::FreeList;
 use crate::table::alloc::reachable::ReachableRecords;

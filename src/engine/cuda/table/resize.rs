@@ -13,7 +13,7 @@ use crate::engine::cuda::kernels::Grid;
 use crate::engine::cuda::kernels::declarations::DRAIN;
 use crate::gpu::abi::Counters;
 use crate::gpu::memory::wait;
-use crate::table::levels::Levels;
+use crate::sync::levels::Levels;
 use crate::width::saturating_u64;
 use crate::{Error, Result};
 

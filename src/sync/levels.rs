@@ -1,12 +1,12 @@
 //! Which levels are live, and where they are: the volatile copy of the superblock's directory,
 //! read by every operation without a lock.
 
-#[cfg(feature = "cuda")]
 use std::ops::RangeInclusive;
 
-use crate::layout::superblock::DIRECTORY;
-use crate::sync::{AtomicU64, Ordering};
-use crate::width::low_half;
+use gphash_layout::DIRECTORY;
+use gphash_layout::width::low_half;
+
+use crate::{AtomicU64, Ordering};
 
 /// The live levels at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +30,6 @@ impl Levels {
     }
 
     /// The levels of those `before`, if there were any, that are still there, at the same offsets.
-    #[cfg(feature = "cuda")]
     pub fn kept_of(self, before: Option<Self>) -> RangeInclusive<u32> {
         match before.filter(|before| before.era == self.era) {
             Some(before) => self.bottom.max(before.bottom)..=self.top.min(before.top),

@@ -7,10 +7,11 @@
 
 use std::sync::OnceLock;
 
-use crate::layout::superblock::DIRECTORY;
-use crate::sync::{AtomicU64, Ordering};
+use gphash_layout::DIRECTORY;
 
-/// One map for each live level. Sequentially consistent, as the [tags](crate::sync::tags) are: of two
+use crate::{AtomicU64, Ordering};
+
+/// One map for each live level. Sequentially consistent, as the [tags](crate::tags) are: of two
 /// insertions of one key, of which one goes to a further round, at least one finds the other.
 pub struct OverflowMaps {
     levels: [OnceLock<Box<[AtomicU64]>>; DIRECTORY],
@@ -18,15 +19,17 @@ pub struct OverflowMaps {
     any: AtomicU64,
 }
 
-impl OverflowMaps {
+impl Default for OverflowMaps {
     /// No maps.
-    pub fn new() -> Self {
+    fn default() -> Self {
         Self {
             levels: std::array::from_fn(|_| OnceLock::new()),
             any: AtomicU64::new(0),
         }
     }
+}
 
+impl OverflowMaps {
     /// Adds the map of `level` with these words. Before the level is published.
     pub fn add(&self, level: u32, words: impl Iterator<Item = u64>) {
         let mut any = 0;
@@ -51,7 +54,6 @@ impl OverflowMaps {
     }
 
     /// Sets the bits of a level that has been added which an engine has set in the file alone.
-    #[cfg(feature = "cuda")]
     pub fn merge(&self, level: u32, words: impl Iterator<Item = u64>) {
         let Some(mine) = self.levels[level as usize].get() else {
             return self.add(level, words);
