@@ -115,7 +115,7 @@ fn compaction_runs_beside_damage() {
 /// Who waits to be alone with the table comes to it, though calls of several threads overlap all the time.
 #[test]
 fn compaction_begins_beside_lookups_without_a_pause() {
-    const LONGEST: Duration = Duration::from_secs(60);
+    const LOOKUPS_TIME_MAX: Duration = Duration::from_secs(60);
     let Some(_alone) = alone() else { return };
     let dir = tempfile::tempdir().unwrap();
     let options = Options::new().engine(GPU).cache_period(None);
@@ -126,7 +126,7 @@ fn compaction_begins_beside_lookups_without_a_pause() {
     std::thread::scope(|scope| {
         for _ in 0..6 {
             scope.spawn(|| {
-                while !is_compacted.load(Ordering::Relaxed) && begun.elapsed() < LONGEST {
+                while !is_compacted.load(Ordering::Relaxed) && begun.elapsed() < LOOKUPS_TIME_MAX {
                     let mut values = vec![0; keys.len()];
                     index.get(&keys, &mut values).unwrap();
                     assert_eq!(values, keys);
@@ -138,7 +138,7 @@ fn compaction_begins_beside_lookups_without_a_pause() {
         is_compacted.store(true, Ordering::Relaxed);
         compacted.unwrap();
     });
-    assert!(begun.elapsed() < LONGEST);
+    assert!(begun.elapsed() < LOOKUPS_TIME_MAX);
 }
 
 /// Of a key that equals a slot state: no growth would help it, and each would double the table.

@@ -211,7 +211,7 @@ impl<M: Medium> Table<M> {
         for round in 0..rounds {
             while let Some((bucket, empty)) = self.emptiest(target, round) {
                 if round > 0 {
-                    self.mark_overflow(target);
+                    self.mark_overflow(target.hash);
                 }
                 let slot = empty.trailing_zeros();
                 let addr = self.shape.slot_addr(bucket.at, slot);
@@ -300,18 +300,25 @@ impl<M: Medium> Table<M> {
         best
     }
 
-    /// Sets the overflow bit of the target's home bucket, in the file first.
-    fn mark_overflow(&self, target: &ProbeKey) {
+    /// Sets the overflow bit of the home bucket of a hash, in the file first.
+    pub(in crate::table) fn mark_overflow(&self, hash: KeyHash) {
         let top = self.levels.live().top;
-        let home = KeyHash::bucket(target.hash.location(0), top);
+        let home = KeyHash::bucket(hash.location(0), top);
         if self.overflow.is_set(top, home) {
             return;
         }
-        let word = self.shape.overflow_word(self.levels.offset(top), top, home);
+        let word = self.overflow_word(hash);
         self.medium.fetch_or(word, 1 << (home % 64));
         self.medium.write_back(word, 8);
         self.medium.fence();
         self.overflow.set(top, home);
+    }
+
+    /// Where the overflow bit of a hash is.
+    pub(in crate::table) fn overflow_word(&self, hash: KeyHash) -> u64 {
+        let top = self.levels.live().top;
+        let home = KeyHash::bucket(hash.location(0), top);
+        self.shape.overflow_word(self.levels.offset(top), top, home)
     }
 
     /// Writes the key into the slot, where it does not stand in the state word.

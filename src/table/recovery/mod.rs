@@ -298,6 +298,7 @@ impl<M: Medium> Table<M> {
                     self.medium.store(addr.record, record.with(0).0);
                     self.medium.write_back(addr.record, 8);
                 }
+                Fix::MarkOverflow(hash) => self.mark_overflow(hash),
             }
             if done % 4096 == 0 {
                 (policy.progress)(Progress {

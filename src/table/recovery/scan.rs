@@ -30,6 +30,8 @@ pub(crate) enum Fix {
     Clear { addr: SlotAddr, duplicate: bool },
     /// Take the mark of a resize off a member.
     Thaw { addr: SlotAddr, record: RecordWord },
+    /// Say that an item of this hash went to a further round.
+    MarkOverflow(KeyHash),
 }
 
 /// Something that no crash leaves behind.
@@ -294,9 +296,16 @@ impl<M: Medium> Table<M> {
             key
         };
         let target = self.target(key);
-        if let Err(text) = self.check_home(&target, state, home) {
-            return damaged("slot", addr.state, text, Some(key.to_vec()));
-        }
+        let unmarked = match self.check_home(&target, state, home) {
+            Ok(()) => None,
+            // It is the overflow map that is damaged.
+            Err(text) if self.is_in_further_round(&target, state, home) => Some(Damage {
+                what: "overflow map",
+                at: self.overflow_word(target.hash),
+                found: format!("it has no bit for an item; {text}"),
+            }),
+            Err(text) => return damaged("slot", addr.state, text, Some(key.to_vec())),
+        };
         let Some((class, ordinal)) = numbered else {
             let key = Some(key.to_vec());
             return damaged("record word", addr.record, nowhere(), key);
@@ -312,10 +321,13 @@ impl<M: Medium> Table<M> {
             let key = Some(key.to_vec());
             return damaged("record", record.offset(), CHECKSUM_DIFFERS.into(), key);
         }
+        // What was put while an item could not be found is newer.
+        let may_be_older = unmarked.is_some();
         if let Home::Level { level, .. } = home
-            && self.levels_to_drain().any(|draining| draining == level)
+            && (may_be_older || self.levels_to_drain().any(|draining| draining == level))
             && self.has_copy(&target, addr)
         {
+            found.damage.extend(unmarked);
             found.fixes.push(Fix::Clear {
                 addr,
                 duplicate: true,
@@ -333,7 +345,23 @@ impl<M: Medium> Table<M> {
         if record.is_frozen() {
             found.fixes.push(Fix::Thaw { addr, record });
         }
+        if let Some(damage) = unmarked {
+            found.damage.push(damage);
+            found.fixes.push(Fix::MarkOverflow(target.hash));
+        }
         found.items += 1;
+    }
+
+    /// Whether a lookup of the key would come to this bucket if it read all rounds.
+    fn is_in_further_round(&self, target: &ProbeKey, state: u64, home: Home) -> bool {
+        match home {
+            Home::Level { level, index } if state == target.word => {
+                let all = 0..self.shape.locations * ROUNDS;
+                let mut homes = all.map(|nth| KeyHash::bucket(target.hash.location(nth), level));
+                homes.any(|home| home == index)
+            }
+            _ => false,
+        }
     }
 
     /// Whether a lookup of the key would come to this bucket and know the slot.
