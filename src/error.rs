@@ -128,14 +128,14 @@ pub enum Error {
         found: String,
     },
 
-    /// The file is shorter than its superblock says.
-    #[error("{}: the file has {found} bytes, its superblock speaks of {expected}: it was truncated", path.display())]
+    /// The file is shorter than its superblock says, or what else speaks of it.
+    #[error("{}: the file has {found} bytes; {expected} were expected: it was truncated", path.display())]
     Truncated {
         /// The file.
         path: PathBuf,
         /// Length of the file in bytes.
         found: u64,
-        /// Length that the superblock states.
+        /// Length that is stated, in bytes.
         expected: u64,
     },
 

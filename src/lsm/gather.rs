@@ -27,6 +27,8 @@ pub(crate) struct Gathered {
     /// Entries of all old files, and of the new ones.
     pub read: u64,
     pub kept: u64,
+    /// Entries that are not whole, or whose values are not, as far as anything says so.
+    pub lost: u64,
     /// The largest sequence number among them.
     pub sequence: u64,
 }
@@ -60,6 +62,17 @@ pub(crate) fn next_number(dir: &Dir) -> Result<u64> {
 pub(crate) fn store_of(dir: &Dir, number: u64) -> Result<Option<[u64; 2]>> {
     let file = dir.open_file(&sst::name(number), false)?;
     sst::store_of(&file)
+}
+
+/// Whether a file has a block of this store that is whole, whatever its header says.
+///
+/// # Errors
+/// What the operating system answers.
+pub(crate) fn has_block_of(dir: &Dir, store_id: [u64; 2], number: u64) -> Result<bool> {
+    let cache = Arc::new(FileCache::without_blocks(dir.clone()));
+    let salvage = Salvage::open(&cache, store_id, number)?;
+    let first = salvage.blocks().next();
+    first.transpose().map(|first| first.is_some())
 }
 
 /// Reads the data blocks of these files that are whole, and writes of each key the newest entry whose value is whole
@@ -122,7 +135,10 @@ fn gather_into(
         gathered.read += 1;
         let entry = source.entry();
         // A block that has been forged may have keys of others.
-        if last.as_deref() < Some(key.as_slice()) && values.has_value_of(&entry)? {
+        let is_next = last.as_deref() < Some(key.as_slice());
+        let is_whole = values.has_value_of(&entry)?;
+        gathered.lost += u64::from(!is_whole);
+        if is_next && is_whole {
             gathered.sequence = gathered.sequence.max(entry.sequence);
             gathered.kept += 1;
             output.add(&entry, &mut gathered.files)?;
@@ -134,6 +150,8 @@ fn gather_into(
                 .map(|(key, newest)| Reverse((key, newest, nth))),
         );
     }
+    let stated: u64 = salvages.iter().filter_map(Salvage::entries).sum();
+    gathered.lost += stated.saturating_sub(gathered.read);
     output.end(&mut gathered.files)
 }
 

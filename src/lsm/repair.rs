@@ -12,9 +12,10 @@ use super::values::ValueSalvage;
 use super::version::LsmVersion;
 use crate::Result;
 use crate::pm::Dir;
+use crate::table::recovery::scan::LOST_KEYS_MAX;
 
 /// What was saved of a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Repaired {
     /// What the catalog must say of it from now on; `None` if nothing was saved, and it must no longer
     /// speak of it.
@@ -23,6 +24,8 @@ pub(crate) struct Repaired {
     pub kept: u64,
     /// Entries that were not; `None` if nothing says how many there were.
     pub lost: Option<u64>,
+    /// The keys of those whose values alone are not whole, as many as are kept.
+    pub lost_keys: Vec<Vec<u8>>,
 }
 
 /// Files of a directory that are checked, each by itself and then what they say of each other.
@@ -76,6 +79,7 @@ pub(crate) fn repair(dir: &Dir, file: &LevelFile, store_id: [u64; 2]) -> Result<
             file: None,
             kept: 0,
             lost: None,
+            lost_keys: Vec::new(),
         });
     }
     let cache = Arc::new(FileCache::without_blocks(dir.clone()));
@@ -83,16 +87,21 @@ pub(crate) fn repair(dir: &Dir, file: &LevelFile, store_id: [u64; 2]) -> Result<
     let values = ValueSalvage::new(dir, store_id);
     let name = sst::next_name(file.number);
     let mut writer = Writer::create(dir, name, store_id, file.number, 0)?;
-    let mut kept = 0;
+    let (mut kept, mut lost_keys) = (0, Vec::new());
     let mut last: Option<Vec<u8>> = None;
     for block in salvage.blocks() {
         let block = block?;
         for entry in (0..block.count()).map(|nth| block.entry(nth)) {
             // A block that has been forged may have keys of others.
-            if last.as_deref() < Some(entry.key) && values.has_value_of(&entry)? {
+            if last.as_deref() >= Some(entry.key) {
+                continue;
+            }
+            if values.has_value_of(&entry)? {
                 writer.add(&entry)?;
                 kept += 1;
                 last = Some(entry.key.to_vec());
+            } else if lost_keys.len() < LOST_KEYS_MAX {
+                lost_keys.push(entry.key.to_vec());
             }
         }
     }
@@ -100,13 +109,22 @@ pub(crate) fn repair(dir: &Dir, file: &LevelFile, store_id: [u64; 2]) -> Result<
         .entries()
         .map(|entries| entries.saturating_sub(kept));
     if kept == 0 {
-        let file = None;
-        return Ok(Repaired { file, kept, lost });
+        return Ok(Repaired {
+            file: None,
+            kept,
+            lost,
+            lost_keys,
+        });
     }
     let len = writer.finish()?;
     let mut repaired = dir.open_file(&sst::next_name(file.number), false)?;
     repaired.rename(&sst::name(file.number))?;
     repaired.sync_dir()?;
     let file = Some(LevelFile { len, ..*file });
-    Ok(Repaired { file, kept, lost })
+    Ok(Repaired {
+        file,
+        kept,
+        lost,
+        lost_keys,
+    })
 }

@@ -362,11 +362,11 @@ impl<M: Medium> Table<M> {
         found
     }
 
-    /// Whether the key is a member in another slot than `addr`.
+    /// Whether the key is a whole member in another slot than `addr`.
     pub fn has_copy(&self, target: &ProbeKey, addr: SlotAddr) -> bool {
         let mut found = false;
         self.walk(target, &mut 0, |other, record| {
-            if other != addr && record.is_member() {
+            if other != addr && record.is_member() && record.is_sound(target.word) {
                 found = true;
                 return Walk::Stop;
             }

@@ -2,6 +2,7 @@
 
 mod compaction;
 mod formats;
+mod headers;
 mod partitions;
 
 use std::collections::BTreeSet;

@@ -135,6 +135,7 @@ impl StoreDir {
             Some(Copies {
                 manifest,
                 other: broken,
+                ..
             }) => {
                 other = broken;
                 manifest

@@ -399,6 +399,10 @@ impl Manifest {
     /// system answers.
     pub fn find(dir: &Dir) -> Result<Copies> {
         let [first, second] = NAMES.map(|name| Self::read(dir, name));
+        let is_behind = match (&first, &second) {
+            (Ok(first), Ok(second)) => first.generation != second.generation,
+            _ => false,
+        };
         let (newest, others) = match (first, second) {
             (Ok(first), Ok(second)) if first.generation >= second.generation => {
                 let others = (first != second).then(|| (NAMES[1], stale(dir, 1, &second)));
@@ -419,6 +423,7 @@ impl Manifest {
         Ok(Copies {
             manifest: newest,
             other: others,
+            is_behind,
         })
     }
 
@@ -470,6 +475,8 @@ pub struct Copies {
     pub manifest: Manifest,
     /// The name of the copy that is not the same, and what is wrong with it.
     pub other: Option<(&'static str, Error)>,
+    /// It is whole and an older one, as a crash between the two leaves it.
+    pub is_behind: bool,
 }
 
 fn stale(dir: &Dir, nth: usize, manifest: &Manifest) -> Error {

@@ -101,6 +101,23 @@ pub fn store_of(dir: &Dir, number: u64) -> Result<Option<[u64; 2]>> {
     }
 }
 
+/// Whether segment `number` had a header that is not whole any more. One that was about to be made had none.
+///
+/// # Errors
+/// What the operating system answers, and [`Error::NewerFormat`].
+pub fn has_damaged_header(dir: &Dir, number: u64) -> Result<bool> {
+    let file = dir.open_file(&name(number), false)?;
+    match read_header(&file) {
+        Ok(_) => Ok(false),
+        Err(error) if error.is_no_damage() => Err(error),
+        Err(_) => {
+            let mut header = [0; size_of::<Header>()];
+            file.read(&mut header, 0)?;
+            Ok(header.iter().any(|byte| *byte != 0))
+        }
+    }
+}
+
 /// The last segment of the log. A crash, or an older copy of the manifest, may leave others behind the last one that
 /// the manifest counts: records there go on from its records.
 ///

@@ -90,7 +90,9 @@ struct Replayer<'o> {
     replay: &'o Replay,
     /// How items leave the table, if it has a budget.
     eviction: Option<Eviction<'o>>,
-    /// The index has all requests up to this one, whatever the log has.
+    /// The log may be older than the index, which was put back from another time, or was cut.
+    may_be_older: bool,
+    /// The index has all requests up to this one, whatever a log has that was cut.
     reached: u64,
     progress: Progress<'o>,
     seen: Seen<'o>,
@@ -149,8 +151,7 @@ impl Replayer<'_> {
         (entry, sequence): (Entry<'e>, u64),
         precisely: bool,
     ) -> Option<Mutation<'e>> {
-        let is_there =
-            self.replay.is_cut && self.tiers.has_newer(entry.key, sequence, self.reached);
+        let is_there = self.may_be_older && self.tiers.has_newer(entry.key, sequence, self.reached);
         (!is_there).then(|| {
             (self.seen)(entry.key);
             self.tiers
@@ -429,11 +430,9 @@ impl Replayed {
         options: &StoreOptions,
         (progress, seen): (Progress<'r>, Seen<'r>),
     ) -> Replayer<'r> {
-        // What a log that was cut has may be older than what the table has, which is what tells.
-        let evicting = self
-            .budget
-            .as_ref()
-            .filter(|_| !self.replay.is_cut && !options.takes_older);
+        // What such a log has may be older than what the table has, which is what tells.
+        let may_be_older = self.replay.is_cut || options.takes_older;
+        let evicting = self.budget.as_ref().filter(|_| !may_be_older);
         Replayer {
             store_dir: &self.store_dir,
             tiers: &self.tiers,
@@ -444,7 +443,9 @@ impl Replayed {
                 store_dir: &self.store_dir,
                 shared,
             }),
-            reached: self.reached,
+            may_be_older,
+            // Items that are damaged come back from a log that is whole.
+            reached: if self.replay.is_cut { self.reached } else { 0 },
             progress,
             seen,
         }

@@ -245,6 +245,13 @@ fn make_manifest(
     for &number in &all {
         match gather::store_of(&spill, number)? {
             Some(found) if found == store_id => ours.push(number),
+            None if gather::has_block_of(&spill, store_id, number)? => {
+                notes.push(note(
+                    StoreFile::Sst,
+                    format!("file {number} has a damaged header; its blocks are of this store"),
+                ));
+                ours.push(number);
+            }
             _ => {
                 notes.push(note(
                     StoreFile::Sst,
@@ -259,7 +266,17 @@ fn make_manifest(
     let last = segment::numbers(&log)?.into_iter().rev();
     let is_ours = |&number: &_| segment::store_of(&log, number).ok().flatten() == Some(store_id);
     let mut last = last.filter(is_ours);
-    let chain = match last.next() {
+    let last = last.next();
+    for number in segment::numbers(&log)? {
+        if last.is_none_or(|last| number > last) && segment::has_damaged_header(&log, number)? {
+            notes.push(note(
+                StoreFile::Log,
+                format!("segment {number} is not used: its header is damaged"),
+            ));
+            log.entry(segment::name(number)).set_aside()?;
+        }
+    }
+    let chain = match last {
         Some(last) => inspect::chain(&log, store_id, last)?.map(|chain| (chain, last)),
         None => None,
     };
@@ -272,11 +289,12 @@ fn make_manifest(
         notes.push(note(
             StoreFile::Sst,
             format!(
-                "{} files were put together: {} entries of {}, the newest of each key; keys that were \
-                 deleted may be among them, if a file no longer counted",
+                "{} files were put together: {} entries of {}, the newest of each key, beside {} that \
+                 are not whole; keys that were deleted may be among them, if a file no longer counted",
                 ours.len(),
                 gathered.kept,
-                gathered.read
+                gathered.read,
+                gathered.lost
             ),
         ));
     }

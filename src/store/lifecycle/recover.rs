@@ -323,7 +323,9 @@ fn check_manifest(root: &Dir, copies: &Copies) -> Vec<FileReport> {
             own.state = ReportState::NeedsRecovery;
         }
         if let Some((_, error)) = copies.other.as_ref().filter(|(other, _)| *other == name) {
-            own.complain(error);
+            if !copies.is_behind {
+                own.complain(error);
+            }
             own.state = ReportState::NeedsRecovery;
         }
         own
@@ -384,10 +386,10 @@ fn check_spill(
 }
 
 /// Saves what damaged sorted files have; `files` are the reports of all, in the manifest's order. Gives how
-/// many entries were lost, as far as anything says so.
-fn repair_spill(store_dir: &StoreDir, files: &mut [FileReport]) -> Result<u64> {
+/// many entries were lost, as far as anything says so, and those of their keys that are known.
+fn repair_spill(store_dir: &StoreDir, files: &mut [FileReport]) -> Result<(u64, Vec<Vec<u8>>)> {
     let manifest = store_dir.manifest();
-    let mut lost = 0;
+    let (mut lost, mut lost_keys) = (0, Vec::new());
     for (file, report) in manifest.files.iter().zip(files) {
         if report.state != ReportState::Damaged {
             continue;
@@ -396,7 +398,8 @@ fn repair_spill(store_dir: &StoreDir, files: &mut [FileReport]) -> Result<u64> {
         store_dir.begin_salvage()?;
         let repaired = repair::repair(store_dir.spill(), file, manifest.store_id)?;
         Catalog::edit(store_dir, repaired.file.as_slice(), &[file.number])?;
-        lost += repaired.lost.unwrap_or_default();
+        lost += repaired.lost.unwrap_or(repaired.lost_keys.len() as u64);
+        lost_keys.extend(repaired.lost_keys);
         report.damage.push(match repaired.lost {
             Some(lost) => format!(
                 "{lost} of its entries are lost, {} were saved",
@@ -408,7 +411,7 @@ fn repair_spill(store_dir: &StoreDir, files: &mut [FileReport]) -> Result<u64> {
             ),
         });
     }
-    Ok(lost)
+    Ok((lost, lost_keys))
 }
 
 /// Checks the index, too.
@@ -499,6 +502,7 @@ struct RepairedFiles {
     files: Vec<FileReport>,
     index: Option<Report>,
     entries_lost: u64,
+    entry_keys_lost: Vec<Vec<u8>>,
     /// The partition can be opened.
     is_whole: bool,
 }
@@ -527,6 +531,7 @@ fn repair_files(
             files,
             index,
             entries_lost: 0,
+            entry_keys_lost: Vec::new(),
             is_whole: false,
         }
     };
@@ -545,13 +550,14 @@ fn repair_files(
         }
     }
     store_dir.repair_copies()?;
-    let entries_lost = repair_spill(store_dir, &mut spilled)?;
+    let (entries_lost, entry_keys_lost) = repair_spill(store_dir, &mut spilled)?;
     files.extend(spilled);
     add_notes(root, notes, &mut files);
     Ok(RepairedFiles {
         files,
         index: repaired,
         entries_lost,
+        entry_keys_lost,
         is_whole: true,
     })
 }
@@ -624,10 +630,11 @@ fn report_of(state: &StoreInner, repaired: &RepairedFiles, in_log: &HashSet<&[u8
     report.items_lost = repaired.entries_lost;
     let recovery = repaired.index.as_ref().map(|index| &index.recovery);
     report.items_lost += recovery.map_or(0, |recovery| recovery.items_lost);
-    for key in recovery
+    let keys = recovery
         .into_iter()
-        .flat_map(|recovery| &recovery.keys_lost)
-    {
+        .flat_map(|recovery| &recovery.keys_lost);
+    // One that both have lost may have an older value, too.
+    for key in keys.chain(&repaired.entry_keys_lost) {
         // What the log has of a key is the last that was done to it.
         if in_log.contains(key.as_slice()) {
             report.items_lost -= 1;

@@ -8,8 +8,10 @@ use std::sync::atomic::AtomicU64 as Count;
 
 use super::Progress;
 use super::scan::{DAMAGES_MAX, Damage, Home, TASK_BUCKETS};
+use crate::Error;
 use crate::layout::bucket::SlotAddr;
-use crate::layout::{BUSY, DATA_START, EMPTY, RecordWord};
+use crate::layout::mark::{MARKS, MARKS_LEN};
+use crate::layout::{BUSY, DATA_START, EMPTY, KeyClass, Mark, RecordWord};
 use crate::pm::{Mapping, Medium};
 use crate::pool::parallel;
 use crate::sync::{Ordering, thread_number};
@@ -93,6 +95,19 @@ impl Table<Mapping> {
                 ),
             ),
             Err(error) => verified.complain("superblock", 0, error.to_string()),
+        }
+        if let Err(Error::Damaged {
+            what, at, found, ..
+        }) = Self::find_metadata(&self.medium, &self.shape, self.path(), false)
+        {
+            verified.complain(what, at, found);
+        }
+        let mut marks = [0; MARKS_LEN];
+        self.medium.read(MARKS, &mut marks);
+        if self.shape.key_class() == KeyClass::Variable
+            && let Err(found) = Mark::find(&marks)
+        {
+            verified.complain("mark", MARKS, found);
         }
         for index in 0..superblock.extent_count {
             let (at, entry) = self.extent_entry(&superblock, index);
