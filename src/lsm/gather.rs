@@ -135,14 +135,16 @@ fn gather_into(
         gathered.read += 1;
         let entry = source.entry();
         // A block that has been forged may have keys of others.
-        let is_next = last.as_deref() < Some(key.as_slice());
-        let is_whole = values.has_value_of(&entry)?;
-        gathered.lost += u64::from(!is_whole);
-        if is_next && is_whole {
-            gathered.sequence = gathered.sequence.max(entry.sequence);
-            gathered.kept += 1;
-            output.add(&entry, &mut gathered.files)?;
-            last = Some(key);
+        if last.as_deref() < Some(key.as_slice()) {
+            match values.has_value_of(&entry)? {
+                true => {
+                    gathered.sequence = gathered.sequence.max(entry.sequence);
+                    gathered.kept += 1;
+                    output.add(&entry, &mut gathered.files)?;
+                    last = Some(key);
+                }
+                false => gathered.lost += 1,
+            }
         }
         heap.extend(
             source
@@ -150,8 +152,10 @@ fn gather_into(
                 .map(|(key, newest)| Reverse((key, newest, nth))),
         );
     }
-    let stated: u64 = salvages.iter().filter_map(Salvage::entries).sum();
-    gathered.lost += stated.saturating_sub(gathered.read);
+    for (salvage, source) in salvages.iter().zip(&sources) {
+        let stated = salvage.entries().unwrap_or_default();
+        gathered.lost += stated.saturating_sub(source.given);
+    }
     output.end(&mut gathered.files)
 }
 
@@ -161,6 +165,8 @@ struct Source<'s> {
     block: Option<Decoded>,
     /// The entry behind the one that was given last.
     nth: usize,
+    /// How many were given.
+    given: u64,
 }
 
 impl<'s> Source<'s> {
@@ -169,6 +175,7 @@ impl<'s> Source<'s> {
             blocks: Box::new(salvage.blocks()),
             block: None,
             nth: 0,
+            given: 0,
         }
     }
 
@@ -178,6 +185,7 @@ impl<'s> Source<'s> {
             if let Some(block) = self.block.as_ref().filter(|block| self.nth < block.count()) {
                 let entry = block.entry(self.nth);
                 self.nth += 1;
+                self.given += 1;
                 return Ok(Some((entry.key.to_vec(), Reverse(entry.sequence))));
             }
             self.block = self.blocks.next().transpose()?;

@@ -14,6 +14,9 @@ use crate::Result;
 use crate::pm::Dir;
 use crate::table::recovery::scan::LOST_KEYS_MAX;
 
+/// Key and sequence number of an entry.
+pub(crate) type LostEntry = (Vec<u8>, u64);
+
 /// What was saved of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Repaired {
@@ -24,8 +27,8 @@ pub(crate) struct Repaired {
     pub kept: u64,
     /// Entries that were not; `None` if nothing says how many there were.
     pub lost: Option<u64>,
-    /// The keys of those whose values alone are not whole, as many as are kept.
-    pub lost_keys: Vec<Vec<u8>>,
+    /// The keys and sequence numbers of those whose values alone are not whole, as many as are kept.
+    pub lost_keys: Vec<LostEntry>,
 }
 
 /// Files of a directory that are checked, each by itself and then what they say of each other.
@@ -101,7 +104,7 @@ pub(crate) fn repair(dir: &Dir, file: &LevelFile, store_id: [u64; 2]) -> Result<
                 kept += 1;
                 last = Some(entry.key.to_vec());
             } else if lost_keys.len() < LOST_KEYS_MAX {
-                lost_keys.push(entry.key.to_vec());
+                lost_keys.push((entry.key.to_vec(), entry.sequence));
             }
         }
     }

@@ -527,7 +527,15 @@ impl PmFile {
             // nothing else would keep them from all memory. Huge pages are set aside beforehand.
             0 if FileSystem::of(self).is_ok_and(|it| it.in_memory && it.writable) => free_memory(),
             0 => None,
-            _ => Some(disk.f_bavail.saturating_mul(disk.f_frsize)),
+            _ => {
+                // Blocks that are kept for root count if this is root's: allocations take them, and an allocation is what
+                // comes next.
+                let blocks = match may_take_reserved_blocks() {
+                    true => disk.f_bfree,
+                    false => disk.f_bavail,
+                };
+                Some(blocks.saturating_mul(disk.f_frsize))
+            }
         };
         match free.is_some_and(|free| free < needed) {
             true => Err(io::ErrorKind::StorageFull.into()),
@@ -624,6 +632,13 @@ pub(super) fn before(faults: &Option<Arc<dyn Faults>>, call: Call, path: &Path) 
     faults
         .as_ref()
         .map_or(Ok(()), |faults| faults.before(call, path))
+}
+
+/// Whether allocations of this thread may take the blocks that a file system keeps for root.
+fn may_take_reserved_blocks() -> bool {
+    use rustix::thread::{CapabilitySet, capabilities};
+
+    capabilities(None).is_ok_and(|has| has.effective.contains(CapabilitySet::SYS_RESOURCE))
 }
 
 #[cfg(all(test, not(loom)))]

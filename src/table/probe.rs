@@ -362,11 +362,16 @@ impl<M: Medium> Table<M> {
         found
     }
 
-    /// Whether the key is a whole member in another slot than `addr`.
-    pub fn has_copy(&self, target: &ProbeKey, addr: SlotAddr) -> bool {
+    /// Whether the key is a member in another slot than `addr`, of those that count.
+    pub fn has_copy(
+        &self,
+        target: &ProbeKey,
+        addr: SlotAddr,
+        counts: impl Fn(SlotAddr, RecordWord) -> bool,
+    ) -> bool {
         let mut found = false;
         self.walk(target, &mut 0, |other, record| {
-            if other != addr && record.is_member() && record.is_sound(target.word) {
+            if other != addr && record.is_member() && counts(other, record) {
                 found = true;
                 return Walk::Stop;
             }

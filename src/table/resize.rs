@@ -355,7 +355,7 @@ impl<M: Medium> Table<M> {
         // Whoever reads it from now on finds it frozen, and knows that it will be elsewhere.
         self.note_moved(from);
         // A copy above was written before a crash.
-        if !self.has_copy(target, from) {
+        if !self.has_copy(target, from, |_, _| true) {
             let Some(to) = self.claim(target)? else {
                 medium.store(from.record, record.with(0).0);
                 self.note_moved(from);

@@ -212,8 +212,17 @@ impl Sst {
         let read = Read::of(&file, &self.header, self.len)?;
         if read.footer != self.footer || read.properties != self.properties {
             let at = self.footer.properties;
-            let found = format!("{:?}; there were {:?}", read.properties, self.properties);
-            return Err(damaged(&self.path(), "properties of the SST", at, found));
+            let (read, known) = (
+                (read.footer, read.properties),
+                (self.footer, &self.properties),
+            );
+            let found = format!("{read:?}; there were {known:?}");
+            return Err(damaged(
+                &self.path(),
+                "footer and properties of the SST",
+                at,
+                found,
+            ));
         }
         Ok(read)
     }

@@ -400,7 +400,9 @@ impl Manifest {
     pub fn find(dir: &Dir) -> Result<Copies> {
         let [first, second] = NAMES.map(|name| Self::read(dir, name));
         let is_behind = match (&first, &second) {
-            (Ok(first), Ok(second)) => first.generation != second.generation,
+            (Ok(first), Ok(second)) => {
+                first.store_id == second.store_id && first.generation != second.generation
+            }
             _ => false,
         };
         let (newest, others) = match (first, second) {
@@ -475,7 +477,7 @@ pub struct Copies {
     pub manifest: Manifest,
     /// The name of the copy that is not the same, and what is wrong with it.
     pub other: Option<(&'static str, Error)>,
-    /// It is whole and an older one, as a crash between the two leaves it.
+    /// It is whole and an older one of this store, as a crash between the two leaves it.
     pub is_behind: bool,
 }
 

@@ -161,14 +161,15 @@ impl Partition {
         }
         let begun = Instant::now();
         // It takes a checkpoint, for which a full disk may have no room.
-        if !self.state.store_dir.is_tight() {
-            let compacted = self.compact_here(&|_| true);
-            if !is_full(&compacted) {
-                compacted?;
-            }
-        }
+        let compacted = match self.state.store_dir.is_tight() {
+            true => Ok(()),
+            false => self.compact_here(&|_| true).map(drop),
+        };
         budget.keep_free_room(tiers, begun);
-        Ok(())
+        match is_full(&compacted) {
+            true => Ok(()),
+            false => compacted,
+        }
     }
 
     fn keep_within(self: &Arc<Self>, eviction: &Eviction, have_waited: bool) -> Result<()> {

@@ -263,23 +263,29 @@ fn make_manifest(
     let next_file = gather::next_number(&spill)?;
     let next_file = next_file.max(older.map_or(1, |older| older.next_file));
     let log = root.within(LOG);
-    let last = segment::numbers(&log)?.into_iter().rev();
-    let is_ours = |&number: &_| segment::store_of(&log, number).ok().flatten() == Some(store_id);
-    let mut last = last.filter(is_ours);
-    let last = last.next();
-    for number in segment::numbers(&log)? {
-        if last.is_none_or(|last| number > last) && segment::has_damaged_header(&log, number)? {
-            notes.push(note(
-                StoreFile::Log,
-                format!("segment {number} is not used: its header is damaged"),
-            ));
-            log.entry(segment::name(number)).set_aside()?;
-        }
-    }
+    let segments = segment::numbers(&log)?;
+    let is_ours = |&&number: &_| segment::store_of(&log, number).ok().flatten() == Some(store_id);
+    let last = segments.iter().rfind(is_ours).copied();
     let chain = match last {
         Some(last) => inspect::chain(&log, store_id, last)?.map(|chain| (chain, last)),
         None => None,
     };
+    // Those that the log does not go on to, or does not come from.
+    let is_cut_off = |number: u64| {
+        chain
+            .as_ref()
+            .is_none_or(|(chain, last)| number > *last || number + 1 == chain.segment)
+    };
+    for number in segments {
+        if is_cut_off(number) && segment::has_damaged_header(&log, number)? {
+            // With the next opening it would be gone.
+            log.entry(segment::name(number)).set_aside()?;
+            notes.push(note(
+                StoreFile::Log,
+                format!("segment {number} is not used: its header is damaged"),
+            ));
+        }
+    }
     let (partitions, partition) = match older.filter(|older| !identity.is_misnumbered(older)) {
         Some(older) => (older.partitions, older.partition),
         None => (identity.partitions(root)?, identity.partition),

@@ -386,8 +386,11 @@ fn check_spill(
 }
 
 /// Saves what damaged sorted files have; `files` are the reports of all, in the manifest's order. Gives how
-/// many entries were lost, as far as anything says so, and those of their keys that are known.
-fn repair_spill(store_dir: &StoreDir, files: &mut [FileReport]) -> Result<(u64, Vec<Vec<u8>>)> {
+/// many entries were lost, as far as anything says so, and keys and sequence numbers of those that are known.
+fn repair_spill(
+    store_dir: &StoreDir,
+    files: &mut [FileReport],
+) -> Result<(u64, Vec<repair::LostEntry>)> {
     let manifest = store_dir.manifest();
     let (mut lost, mut lost_keys) = (0, Vec::new());
     for (file, report) in manifest.files.iter().zip(files) {
@@ -400,6 +403,7 @@ fn repair_spill(store_dir: &StoreDir, files: &mut [FileReport]) -> Result<(u64, 
         Catalog::edit(store_dir, repaired.file.as_slice(), &[file.number])?;
         lost += repaired.lost.unwrap_or(repaired.lost_keys.len() as u64);
         lost_keys.extend(repaired.lost_keys);
+        lost_keys.truncate(LOST_KEYS_MAX);
         report.damage.push(match repaired.lost {
             Some(lost) => format!(
                 "{lost} of its entries are lost, {} were saved",
@@ -502,7 +506,7 @@ struct RepairedFiles {
     files: Vec<FileReport>,
     index: Option<Report>,
     entries_lost: u64,
-    entry_keys_lost: Vec<Vec<u8>>,
+    entry_keys_lost: Vec<repair::LostEntry>,
     /// The partition can be opened.
     is_whole: bool,
 }
@@ -594,8 +598,10 @@ fn repair_store(
             || dirs.iter().any(|dir| dir.manifest().salvaged));
     let told = |done, total| tell(progress, "log", done, total);
     let indexes = || repaired.iter().filter_map(|files| files.index.as_ref());
+    let of_entries = repaired.iter().flat_map(|files| &files.entry_keys_lost);
     let dropped: HashSet<&[u8]> = indexes()
         .flat_map(|index| &index.recovery.keys_lost)
+        .chain(of_entries.map(|(key, _)| key))
         .map(Vec::as_slice)
         .collect();
     let in_log = Mutex::new(HashSet::new());
@@ -630,20 +636,32 @@ fn report_of(state: &StoreInner, repaired: &RepairedFiles, in_log: &HashSet<&[u8
     report.items_lost = repaired.entries_lost;
     let recovery = repaired.index.as_ref().map(|index| &index.recovery);
     report.items_lost += recovery.map_or(0, |recovery| recovery.items_lost);
-    let keys = recovery
-        .into_iter()
-        .flat_map(|recovery| &recovery.keys_lost);
-    // One that both have lost may have an older value, too.
-    for key in keys.chain(&repaired.entry_keys_lost) {
+    let version = state.tiers.spill.version();
+    let is_superseded = |key: &[u8], sequence: u64| {
+        let in_files = version.find(key).ok().flatten();
+        state.tiers.has_newer(key, sequence, 0)
+            || in_files.is_some_and(|(newest, _)| newest > sequence)
+    };
+    let of_index = recovery.into_iter().flat_map(|found| &found.keys_lost);
+    let mut keys: Vec<&[u8]> = of_index.map(Vec::as_slice).collect();
+    let mut known: HashSet<&[u8]> = keys.iter().copied().collect();
+    for (key, sequence) in &repaired.entry_keys_lost {
+        // Of a key that has something newer nothing is lost.
+        match is_superseded(key, *sequence) || !known.insert(key) {
+            true => report.items_lost -= 1,
+            false => keys.push(key),
+        }
+    }
+    for key in keys {
         // What the log has of a key is the last that was done to it.
-        if in_log.contains(key.as_slice()) {
+        if in_log.contains(key) {
             report.items_lost -= 1;
         } else if state.tiers.get(key).is_ok_and(|value| value.is_some()) {
             report.items_lost -= 1;
             report.items_reverted += 1;
-            report.keys_reverted.push(key.clone());
+            report.keys_reverted.push(key.to_vec());
         } else {
-            report.keys_lost.push(key.clone());
+            report.keys_lost.push(key.to_vec());
         }
     }
     let stats = state.tiers.table.stats();

@@ -75,7 +75,7 @@ pub struct StoreReport {
     pub items_lost: u64,
     /// The keys of those of which they are known, in order, up to 65,536.
     pub keys_lost: Vec<Vec<u8>>,
-    /// Items of the index that were damaged and now have what a sorted file has of their keys. That
+    /// Items that were damaged, of the index or of a sorted file, and now have what another sorted file has of their keys. That
     /// is an older value, the value of a key that was deleted since, or the same one.
     pub items_reverted: u64,
     /// Their keys, in order, up to 65,536.

@@ -97,12 +97,16 @@ impl Findings {
         self.lost += 1;
         self.lost_keys.extend(key);
         self.lost_keys.truncate(LOST_KEYS_MAX);
-        self.damage.push(damage);
-        self.damage.truncate(DAMAGES_MAX);
+        self.note([damage]);
         self.fixes.push(Fix::Clear {
             addr,
             duplicate: false,
         });
+    }
+
+    fn note(&mut self, damage: impl IntoIterator<Item = Damage>) {
+        self.damage.extend(damage);
+        self.damage.truncate(DAMAGES_MAX);
     }
 
     fn merge(mut self, mut other: Self) -> Self {
@@ -321,13 +325,26 @@ impl<M: Medium> Table<M> {
             let key = Some(key.to_vec());
             return damaged("record", record.offset(), CHECKSUM_DIFFERS.into(), key);
         }
-        // What was put while an item could not be found is newer.
-        let may_be_older = unmarked.is_some();
-        if let Home::Level { level, .. } = home
-            && (may_be_older || self.levels_to_drain().any(|draining| draining == level))
-            && self.has_copy(&target, addr)
-        {
-            found.damage.extend(unmarked);
+        let is_drained = |addr: SlotAddr| {
+            self.levels_to_drain().any(|level| {
+                let at = self.levels.offset(level);
+                (at..at + self.shape.level_len(level)).contains(&addr.state)
+            })
+        };
+        let is_superseded = match home {
+            Home::Reserved(_) => false,
+            Home::Level { .. } if is_drained(addr) => {
+                self.has_copy(&target, addr, |_, record| record.is_sound(state))
+            }
+            // What was put while an item could not be found is newer; what a resize has yet to empty is a copy.
+            Home::Level { .. } => {
+                let is_newer =
+                    |other, record: RecordWord| record.is_sound(state) && !is_drained(other);
+                unmarked.is_some() && self.has_copy(&target, addr, is_newer)
+            }
+        };
+        if is_superseded {
+            found.note(unmarked);
             found.fixes.push(Fix::Clear {
                 addr,
                 duplicate: true,
@@ -346,7 +363,7 @@ impl<M: Medium> Table<M> {
             found.fixes.push(Fix::Thaw { addr, record });
         }
         if let Some(damage) = unmarked {
-            found.damage.push(damage);
+            found.note([damage]);
             found.fixes.push(Fix::MarkOverflow(target.hash));
         }
         found.items += 1;

@@ -115,30 +115,49 @@ fn copy_of_the_manifest_that_is_behind_is_no_damage() {
 
 #[test]
 fn keys_whose_values_in_sorted_files_are_lost_are_named() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("store");
-    let budget = StoreOptions::MIN_BUDGET;
-    let options = options().durability(Durability::None).memory_budget(budget);
-    let store = Store::open(&path, &options).unwrap();
-    for number in 0..200u32 {
-        store.put(number.to_be_bytes(), vec![7; 20_000]).unwrap();
+    for newer in [None, Some(Some("newer")), Some(None)] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("store");
+        let evicting = options().durability(Durability::None);
+        let evicting = evicting.memory_budget(StoreOptions::MIN_BUDGET);
+        let store = Store::open(&path, &evicting).unwrap();
+        for number in 0..200u8 {
+            store.put([number], vec![number; 20_000]).unwrap();
+        }
+        store.close().unwrap();
+        let names = fs::read_dir(path.join("sst")).unwrap();
+        let mut paths = names.map(|name| name.unwrap().path());
+        let is_values = |path: &PathBuf| path.extension().is_some_and(|kind| kind == "val");
+        let values = paths.find(is_values).unwrap();
+        let mut bytes = fs::read(&values).unwrap();
+        let middle = bytes.len() / 2;
+        let spoilt = bytes[middle];
+        // Of a key that has something newer in the index nothing is lost.
+        let store = Store::open(&path, &options()).unwrap();
+        match newer {
+            None => {}
+            Some(Some(value)) => store.put([spoilt], value).unwrap(),
+            Some(None) => store.delete([spoilt]).unwrap(),
+        }
+        store.close().unwrap();
+        assert!(fs::read(&values).unwrap() == bytes);
+        bytes[middle] ^= 1;
+        fs::write(&values, bytes).unwrap();
+        let (_, object) = tool(&["--salvage"], &path);
+        let is_lost = newer.is_none();
+        assert_eq!(object["items_lost"], u64::from(is_lost), "{object}");
+        assert_eq!(object["items_reverted"], 0, "{object}");
+        let named = object["keys_lost"].as_array().unwrap().iter();
+        let named: Vec<_> = named.map(|key| key.as_str().unwrap().to_owned()).collect();
+        let expected = is_lost.then(|| format!("{spoilt:02x}"));
+        assert_eq!(named, expected.into_iter().collect::<Vec<_>>());
+        let store = Store::open(&path, &options()).unwrap();
+        for number in 0..200u8 {
+            let expected = match number == spoilt {
+                true => newer.flatten().map(Vec::from),
+                false => Some(vec![number; 20_000]),
+            };
+            assert!(store.get(&[number]).unwrap() == expected);
+        }
     }
-    store.close().unwrap();
-    let names = fs::read_dir(path.join("sst")).unwrap();
-    let mut paths = names.map(|name| name.unwrap().path());
-    let values = paths.find(|path| path.extension().is_some_and(|kind| kind == "val"));
-    let values = values.unwrap();
-    let mut bytes = fs::read(&values).unwrap();
-    let middle = bytes.len() / 2;
-    bytes[middle] ^= 1;
-    fs::write(&values, bytes).unwrap();
-    let (_, object) = tool(&["--salvage"], &path);
-    assert_eq!(object["items_lost"], 1, "{object}");
-    let keys = object["keys_lost"].as_array().unwrap();
-    assert_eq!(keys.len(), 1, "{object}");
-    let store = Store::open(&path, &options).unwrap();
-    let lost = (0..200u32).filter(|number| store.get(&number.to_be_bytes()).unwrap().is_none());
-    let lost: Vec<u32> = lost.collect();
-    assert_eq!(lost.len(), 1);
-    assert_eq!(keys[0].as_str().unwrap(), format!("{:08x}", lost[0]));
 }
