@@ -634,11 +634,13 @@ pub(super) fn before(faults: &Option<Arc<dyn Faults>>, call: Call, path: &Path) 
         .map_or(Ok(()), |faults| faults.before(call, path))
 }
 
-/// Whether allocations of this thread may take the blocks that a file system keeps for root.
+/// Whether allocations of this thread may take the blocks that a file system keeps, as far as can be told: they are kept
+/// for root unless it was mounted for others, and for who may exceed limits.
 fn may_take_reserved_blocks() -> bool {
     use rustix::thread::{CapabilitySet, capabilities};
 
-    capabilities(None).is_ok_and(|has| has.effective.contains(CapabilitySet::SYS_RESOURCE))
+    rustix::process::geteuid().is_root()
+        || capabilities(None).is_ok_and(|has| has.effective.contains(CapabilitySet::SYS_RESOURCE))
 }
 
 #[cfg(all(test, not(loom)))]

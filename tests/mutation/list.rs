@@ -2396,6 +2396,27 @@ pub const MUTATIONS: &[Mutation] = &[
         suite: Suite::Unit("lsm::tests::damage"),
     },
     Mutation {
+        name: "an older log takes back what a salvaged index has",
+        file: "src/store/lifecycle/open.rs",
+        find: "        let may_be_older = self.replay.is_cut || options.takes_older;\n",
+        replacement: "        let may_be_older = self.replay.is_cut;\n",
+        suite: Suite::Store("recover::headers"),
+    },
+    Mutation {
+        name: "a salvage gives up a segment whose header is damaged",
+        file: "src/store/lifecycle/rebuild.rs",
+        find: "            log.entry(segment::name(number)).set_aside()?;\n",
+        replacement: "",
+        suite: Suite::Store("recover::headers"),
+    },
+    Mutation {
+        name: "a lost overflow bit stays lost",
+        file: "src/table/recovery/mod.rs",
+        find: "Fix::MarkOverflow(hash) => self.mark_overflow(hash),",
+        replacement: "Fix::MarkOverflow(_) => {}",
+        suite: Suite::Unit("index::repair"),
+    },
+    Mutation {
         name: "a device grows the table for a key whose one bucket is full",
         file: "src/engine/cuda/batch/write.rs",
         find: "                self.check_reserved(batch.operands)?;\n",
