@@ -57,8 +57,7 @@ impl Pace {
         work();
         let done = Instant::now();
         // Others may have had the processor meanwhile, which says nothing of the heap.
-        let used = processor_time().saturating_sub(used_before);
-        let took = (done - begun).min(used);
+        let took = processor_time().saturating_sub(used_before);
         let rest = if took < SHORT { REST_AFTER_SHORT } else { REST };
         *next = done.checked_add(took.saturating_mul(rest));
         None

@@ -157,17 +157,10 @@ impl Plan {
     /// A file of a level, with what the next one has of its keys, if there is a next one.
     fn file(&self, version: &Arc<LsmVersion>, level: u32, sst: &Arc<Sst>) -> Option<Job> {
         let properties = sst.properties();
+        let below = version.level(level + 1);
+        let below = overlap(below, &properties.smallest, &properties.largest).to_vec();
         let into = (level + 1).min(LEVELS - 1);
-        let below = match into == level {
-            true => &[],
-            false => overlap(
-                version.level(into),
-                &properties.smallest,
-                &properties.largest,
-            ),
-        };
-        let inputs = [vec![Arc::clone(sst)], below.to_vec()];
-        self.free(Job::new(version, into, inputs))
+        self.free(Job::new(version, into, [vec![Arc::clone(sst)], below]))
     }
 
     fn free(&self, job: Job) -> Option<Job> {

@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use gphash_block::properties::Properties;
 
-use super::damaged;
-use super::key_hash;
 use super::reader::{Read, Sst};
+use super::{damaged, key_hash};
 use crate::Result;
 use crate::lsm::values::Value;
 

@@ -399,12 +399,8 @@ impl Manifest {
     /// system answers.
     pub fn find(dir: &Dir) -> Result<Copies> {
         let [first, second] = NAMES.map(|name| Self::read(dir, name));
-        let is_behind = match (&first, &second) {
-            (Ok(first), Ok(second)) => {
-                first.store_id == second.store_id && first.generation != second.generation
-            }
-            _ => false,
-        };
+        let is_behind = matches!((&first, &second), (Ok(first), Ok(second))
+            if first.store_id == second.store_id && first.generation != second.generation);
         let (newest, others) = match (first, second) {
             (Ok(first), Ok(second)) if first.generation >= second.generation => {
                 let others = (first != second).then(|| (NAMES[1], stale(dir, 1, &second)));

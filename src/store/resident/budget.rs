@@ -176,8 +176,8 @@ impl Budget {
     }
 
     fn exceeds(&self, tiers: &TieredItems, held: u64) -> bool {
-        tiers.table.record_bytes() > self.begins_at(self.limit(tiers))
-            || self.can_give_room_back(tiers, held)
+        let limit = self.limit(tiers);
+        tiers.table.record_bytes() > self.begins_at(limit) || self.can_give_room_back(held, limit)
     }
 
     /// Whether changes should wait until there is less of either.
@@ -190,13 +190,12 @@ impl Budget {
 
     /// Whether free room should be given back.
     pub fn has_free_room(&self, tiers: &TieredItems) -> bool {
-        self.can_give_room_back(tiers, held(tiers))
+        self.can_give_room_back(held(tiers), self.limit(tiers))
     }
 
     /// Whether so much room is free that it is worth trying to give it back.
-    fn can_give_room_back(&self, tiers: &TieredItems, held: u64) -> bool {
-        let free = free_room(held, self.limit(tiers), self.kept_room.bytes_now());
-        free > self.free_room_max()
+    fn can_give_room_back(&self, held: u64, limit: u64) -> bool {
+        free_room(held, limit, self.kept_room.bytes_now()) > self.free_room_max()
     }
 
     fn free_room_max(&self) -> u64 {

@@ -1,5 +1,6 @@
 //! Salvages of stores without manifests whose files have damaged headers, and of files of different times.
 
+use super::partitions::remove_manifests;
 use super::*;
 
 /// Flips a bit of the checksum, or of what it covers, in the first bytes of a file.
@@ -7,12 +8,6 @@ fn spoil_header(path: &Path) {
     let mut bytes = fs::read(path).unwrap();
     bytes[20] ^= 4;
     fs::write(path, &bytes).unwrap();
-}
-
-fn remove_manifests(path: &Path) {
-    for name in ["MANIFEST", "MANIFEST.2"] {
-        fs::remove_file(path.join(name)).unwrap();
-    }
 }
 
 /// What is said of a file, or of a kind of files.

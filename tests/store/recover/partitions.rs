@@ -22,7 +22,7 @@ fn open_partitioned(path: &Path) -> Model {
     found
 }
 
-fn remove_manifests(path: &Path) {
+pub fn remove_manifests(path: &Path) {
     for name in ["MANIFEST", "MANIFEST.2"] {
         fs::remove_file(path.join(name)).unwrap();
     }
