@@ -87,7 +87,8 @@ impl OverflowMaps {
 
     /// Sets the bit of `bucket`; to be called after the file's own bit is persistent.
     pub fn set(&self, level: u32, bucket: u64) {
-        self.any.store(1, Ordering::SeqCst);
+        // Not a store: loom would let one be overwritten by what a level that is added found before it.
+        self.any.fetch_or(1, Ordering::SeqCst);
         if let Some(words) = self.levels[level as usize].get() {
             words[(bucket / 64) as usize].fetch_or(1 << (bucket % 64), Ordering::SeqCst);
         }

@@ -104,6 +104,19 @@ fn insertions_that_find_no_slot() {
     check(&[Insert(1, 1)], &[&[Insert(2, 2)], &[Insert(3, 3)]]);
 }
 
+/// The home of a key that goes to a further round is another one once a level was added.
+#[test]
+fn growth_and_further_rounds() {
+    Model {
+        shape: (1, 1, 1),
+        capacity: 2,
+        before: &[Insert(1, 1)],
+        threads: &[&[Insert(2, 1)], &[Grow]],
+        ..Model::default()
+    }
+    .check();
+}
+
 /// Checks these threads on a table that has a level more than it needs.
 fn check_shrink(threads: &'static [&'static [Op]]) {
     Model {

@@ -335,6 +335,7 @@ fn contents(table: &Table<Modelled>) -> Items {
         }
     }
     assert_eq!(table.len(), items.len() as u64);
+    check_overflow_maps(table);
     for record in table.arena.take_all() {
         assert!(records.insert(record), "a record is free twice, or in use");
     }
@@ -344,6 +345,23 @@ fn contents(table: &Table<Modelled>) -> Items {
     let taken = high_water - used_up;
     assert_eq!(records.len() as u64, taken, "lost records");
     items
+}
+
+/// Checks that the file has each overflow bit by which items are found now: the next opening knows no others.
+fn check_overflow_maps(table: &Table<Modelled>) {
+    let levels = table.levels.live();
+    for level in levels.bottom..=levels.top {
+        let at = table.levels.offset(level);
+        for home in (0..1u64 << level).filter(|&home| table.overflow.is_set(level, home)) {
+            let word = table
+                .medium
+                .load(table.shape.overflow_word(at, level, home));
+            assert!(
+                word >> (home % 64) & 1 == 1,
+                "bucket {home} of level {level}"
+            );
+        }
+    }
 }
 
 /// All buckets of the live levels, and the reserved ones.

@@ -301,24 +301,31 @@ impl<M: Medium> Table<M> {
     }
 
     /// Sets the overflow bit of the home bucket of a hash, in the file first.
+    ///
+    /// The level on top is asked for once: a level that is added in between has another home for the hash.
     pub(in crate::table) fn mark_overflow(&self, hash: KeyHash) {
         let top = self.levels.live().top;
         let home = KeyHash::bucket(hash.location(0), top);
         if self.overflow.is_set(top, home) {
             return;
         }
-        let word = self.overflow_word(hash);
+        let word = self.overflow_word_in(top, home);
         self.medium.fetch_or(word, 1 << (home % 64));
         self.medium.write_back(word, 8);
         self.medium.fence();
         self.overflow.set(top, home);
     }
 
-    /// Where the overflow bit of a hash is.
+    /// Where the overflow bit of a hash is, while nobody adds a level.
     pub(in crate::table) fn overflow_word(&self, hash: KeyHash) -> u64 {
         let top = self.levels.live().top;
-        let home = KeyHash::bucket(hash.location(0), top);
-        self.shape.overflow_word(self.levels.offset(top), top, home)
+        self.overflow_word_in(top, KeyHash::bucket(hash.location(0), top))
+    }
+
+    /// Where the overflow bit of the bucket `home` of a level is.
+    fn overflow_word_in(&self, level: u32, home: u64) -> u64 {
+        self.shape
+            .overflow_word(self.levels.offset(level), level, home)
     }
 
     /// Writes the key into the slot, where it does not stand in the state word.
