@@ -200,10 +200,16 @@ impl<M: Medium> Table<M> {
     }
 
     /// Whether the record at `at` has the checksum that it states. It reads all of it.
-    #[cold]
+    #[inline(never)]
     fn record_is_whole(&self, at: u64, lengths: Lengths) -> bool {
         let mut header = RecordHeader::zeroed();
         self.medium.read(at, bytemuck::bytes_of_mut(&mut header));
+        let len = lengths.record() - HEADER;
+        if len <= COPY_PART_BYTES {
+            return self
+                .medium
+                .show(at + HEADER, len, |body| header.matches(body));
+        }
         let (mut hasher, value_at) = self.hasher_of_key(at, lengths, None, &header);
         let end = value_at + lengths.value;
         // A hostile file states lengths that memory has no room for.
@@ -500,8 +506,13 @@ impl<M: Medium> Table<M> {
         }
     }
 
-    /// Checks the record of variable length at `at`, of `class`; gives its key.
-    pub(crate) fn check_record(&self, at: u64, class: u32) -> std::result::Result<Vec<u8>, String> {
+    /// Checks the record of variable length at `at`, of `class`; puts its key into a buffer.
+    pub(crate) fn check_record(
+        &self,
+        at: u64,
+        class: u32,
+        key: &mut Vec<u8>,
+    ) -> std::result::Result<(), String> {
         let Some(lengths) = self
             .lengths(at)
             .filter(|lengths| class_of(lengths.record()) == Some(class))
@@ -514,10 +525,9 @@ impl<M: Medium> Table<M> {
                 size_class::class_size(class)
             ));
         };
-        let mut key = Vec::new();
-        self.read_key_of(at, lengths, &mut key);
+        self.read_key_of(at, lengths, key);
         match self.record_is_whole(at, lengths) {
-            true => Ok(key),
+            true => Ok(()),
             false => Err(CHECKSUM_DIFFERS.into()),
         }
     }

@@ -156,7 +156,7 @@ impl CudaEngine {
         for (word, copied) in words.iter().zip(copied) {
             word.store(copied, Ordering::Relaxed);
         }
-        let mut findings = Findings {
+        let findings = Findings {
             slots: (view.bottom_level..=view.top_level)
                 .map(|level| u64::from(view.slots) << level)
                 .sum(),
@@ -167,8 +167,7 @@ impl CudaEngine {
                 .collect(),
             ..Findings::default()
         };
-        table.scan_reserved(reachable, &mut findings);
-        Ok(Some(findings))
+        Ok(Some(findings.merge(table.scan_reserved(reachable))))
     }
 }
 

@@ -17,6 +17,9 @@ use crate::table::probe::Occupied;
 use crate::table::record::CHECKSUM_DIFFERS;
 use crate::width::to_usize;
 
+/// Halves of lines of a record that are asked for: of most records all.
+const PREFETCHED_LINES: u64 = 3;
+
 /// Buckets that one task scans.
 pub(in crate::table) const TASK_BUCKETS: u64 = 4096;
 
@@ -83,12 +86,30 @@ pub(crate) struct Findings {
     pub(crate) lost_keys: Vec<Vec<u8>>,
 }
 
-/// What a scan goes by.
+/// Members of which a task notes the records before it sets their bits.
+const NOTED_MAX: usize = 256;
+
+/// One thread's part of a scan.
 struct Scan<'s> {
     map: ExtentMap,
     reachable: &'s ReachableRecords,
     /// The file was cleanly closed, so no slot is half done.
     is_clean: bool,
+    found: Findings,
+    /// The key of the member that is looked at.
+    key: Vec<u8>,
+    /// Members whose records have no bits yet. To set one waits for all that was asked of memory before, so many are set
+    /// together.
+    noted: Vec<Noted>,
+}
+
+/// A member, and the class and number of its record.
+struct Noted {
+    member: Occupied,
+    state: u64,
+    home: Home,
+    class: u32,
+    ordinal: u64,
 }
 
 impl Findings {
@@ -109,7 +130,7 @@ impl Findings {
         self.damage.truncate(DAMAGES_MAX);
     }
 
-    fn merge(mut self, mut other: Self) -> Self {
+    pub(crate) fn merge(mut self, mut other: Self) -> Self {
         self.slots += other.slots;
         self.items += other.items;
         self.fixes.append(&mut other.fixes);
@@ -153,8 +174,7 @@ impl<M: Medium> Table<M> {
             );
         }
         let scan = |(level, first): (u32, u64)| {
-            let mut found = Findings::default();
-            let scan = self.scan_of(reachable);
+            let mut scan = self.scan_of(reachable);
             let end = (first + TASK_BUCKETS).min(1 << level);
             let bucket = |index| self.levels.offset(level) + index * self.shape.bucket_size;
             for index in first..end {
@@ -162,31 +182,33 @@ impl<M: Medium> Table<M> {
                     self.prefetch_records(bucket(index + 1));
                 }
                 let at = bucket(index);
-                self.scan_bucket(at, Home::Level { level, index }, &scan, &mut found);
+                self.scan_bucket(at, Home::Level { level, index }, &mut scan);
             }
+            self.set_noted(&mut scan);
             let done = done.fetch_add(end - first, Ordering::Relaxed) + end - first;
             progress(Progress {
                 phase: "scan",
                 done,
                 total,
             });
-            found
+            scan.found
         };
         let found = parallel::map_if_long((total, TASK_BUCKETS), tasks, scan).into_iter();
-        let mut findings = found.fold(Findings::default(), Findings::merge);
-        self.scan_reserved(reachable, &mut findings);
-        findings
+        let findings = found.fold(Findings::default(), Findings::merge);
+        findings.merge(self.scan_reserved(reachable))
     }
 
     /// Scans the reserved buckets.
-    pub(crate) fn scan_reserved(&self, reachable: &ReachableRecords, findings: &mut Findings) {
+    pub(crate) fn scan_reserved(&self, reachable: &ReachableRecords) -> Findings {
+        let mut scan = self.scan_of(reachable);
         if self.shape.key_class() == KeyClass::Word {
-            let scan = self.scan_of(reachable);
             for (bucket, key) in (0..).zip([EMPTY, BUSY]) {
                 let at = reserved_bucket_at(bucket);
-                self.scan_bucket(at, Home::Reserved(key), &scan, findings);
+                self.scan_bucket(at, Home::Reserved(key), &mut scan);
             }
+            self.set_noted(&mut scan);
         }
+        scan.found
     }
 
     fn scan_of<'s>(&self, reachable: &'s ReachableRecords) -> Scan<'s> {
@@ -194,6 +216,9 @@ impl<M: Medium> Table<M> {
             map: self.arena.map(),
             reachable,
             is_clean: self.superblock().is_clean(),
+            found: Findings::default(),
+            key: Vec::new(),
+            noted: Vec::new(),
         }
     }
 
@@ -205,14 +230,15 @@ impl<M: Medium> Table<M> {
         for slot in 0..self.shape.slots {
             let record = RecordWord(self.medium.load(self.shape.slot_addr(at, slot).record));
             if record.is_member() {
-                self.medium.prefetch(record.offset());
-                self.medium.prefetch(record.offset() + LINE / 2);
+                for line in 0..PREFETCHED_LINES {
+                    self.medium.prefetch(record.offset() + line * LINE / 2);
+                }
             }
         }
     }
 
-    fn scan_bucket(&self, at: u64, home: Home, scan: &Scan, found: &mut Findings) {
-        found.slots += u64::from(self.shape.slots);
+    fn scan_bucket(&self, at: u64, home: Home, scan: &mut Scan) {
+        scan.found.slots += u64::from(self.shape.slots);
         for slot in 0..self.shape.slots {
             let addr = self.shape.slot_addr(at, slot);
             let state = self.medium.load(addr.state);
@@ -221,22 +247,46 @@ impl<M: Medium> Table<M> {
                 continue;
             }
             if state == EMPTY || state == BUSY || !record.is_member() {
-                self.scan_half_done(addr, state, record, scan, found);
+                self.scan_half_done(addr, state, record, scan);
                 continue;
             }
-            self.scan_member(addr, state, record, home, scan, found);
+            self.scan_member(addr, state, record, home, scan);
+        }
+        if scan.noted.len() >= NOTED_MAX {
+            self.set_noted(scan);
+        }
+    }
+
+    /// Sets the bits of the records of the members that were noted. Of two that name one record the second one is damaged.
+    fn set_noted(&self, scan: &mut Scan) {
+        for Noted {
+            member,
+            state,
+            home,
+            class,
+            ordinal,
+        } in scan.noted.drain(..)
+        {
+            if !scan.reachable.set(class, ordinal) {
+                continue;
+            }
+            let damage = Damage {
+                what: "record word",
+                at: member.addr.record,
+                found: format!(
+                    "a second item names the record at byte {}",
+                    member.record.offset()
+                ),
+            };
+            let key = self.key_of_slot(member, state, home);
+            scan.found.items -= 1;
+            scan.found.drop_item(member.addr, damage, key);
         }
     }
 
     /// Looks at a slot that is neither empty nor a member's.
-    fn scan_half_done(
-        &self,
-        addr: SlotAddr,
-        state: u64,
-        record: RecordWord,
-        scan: &Scan,
-        found: &mut Findings,
-    ) {
+    fn scan_half_done(&self, addr: SlotAddr, state: u64, record: RecordWord, scan: &mut Scan) {
+        let found = &mut scan.found;
         if !record.is_member() && !record.is_sound(state) {
             found.drop_item(addr, Damage::unsound(addr, record), None);
         } else if scan.is_clean {
@@ -260,9 +310,15 @@ impl<M: Medium> Table<M> {
         state: u64,
         record: RecordWord,
         home: Home,
-        scan: &Scan,
-        found: &mut Findings,
+        scan: &mut Scan,
     ) {
+        let Scan {
+            map,
+            found,
+            key: stored,
+            noted,
+            ..
+        } = scan;
         let mut damaged = |what, at, text: String, key: Option<Vec<u8>>| {
             let damage = Damage {
                 what,
@@ -272,33 +328,20 @@ impl<M: Medium> Table<M> {
             found.drop_item(addr, damage, key);
         };
         let nowhere = || format!("no record starts at byte {}", record.offset());
-        let numbered = scan.map.record(record.offset());
-        let mut buffer = [0u8; to_usize(crate::layout::Shape::MAX_KEY)];
-        let content;
-        let key = if self.shape.key_class() == KeyClass::Variable {
+        let numbered = map.record(record.offset());
+        if self.shape.key_class() == KeyClass::Variable {
             let Some((class, _)) = numbered else {
                 return damaged("record word", addr.record, nowhere(), None);
             };
-            content = match self.check_record(record.offset(), class) {
-                Ok(content) => content,
-                Err(text) => {
-                    // If it leads to the slot, it is not the key that was damaged.
-                    let mut key = Vec::new();
-                    let member = Occupied { addr, record };
-                    let read = self.read_member_key(member, state, &mut key);
-                    let key = read.is_ok().then_some(key);
-                    return damaged("record", record.offset(), text, key);
-                }
-            };
-            &content[..]
-        } else {
-            let key = &mut buffer[..to_usize(self.shape.key_size)];
-            match home {
-                Home::Level { .. } => self.medium.read(addr.key, key),
-                Home::Reserved(word) => key.copy_from_slice(&word.to_le_bytes()),
+            if let Err(text) = self.check_record(record.offset(), class, stored) {
+                // If it leads to the slot, it is not the key that was damaged.
+                let key = self.key_of_slot(Occupied { addr, record }, state, home);
+                return damaged("record", record.offset(), text, key);
             }
-            key
-        };
+        } else {
+            self.read_slot_key(addr, home, stored);
+        }
+        let key = &stored[..];
         let target = self.target(key);
         let unmarked = match self.check_home(&target, state, home) {
             Ok(()) => None,
@@ -351,14 +394,13 @@ impl<M: Medium> Table<M> {
             });
             return;
         }
-        if scan.reachable.set(class, ordinal) {
-            return damaged(
-                "record word",
-                addr.record,
-                format!("a second item names the record at byte {}", record.offset()),
-                Some(key.to_vec()),
-            );
-        }
+        noted.push(Noted {
+            member: Occupied { addr, record },
+            state,
+            home,
+            class,
+            ordinal,
+        });
         if record.is_frozen() {
             found.fixes.push(Fix::Thaw { addr, record });
         }
@@ -367,6 +409,25 @@ impl<M: Medium> Table<M> {
             found.fixes.push(Fix::MarkOverflow(target.hash));
         }
         found.items += 1;
+    }
+
+    /// The key of a member, if it leads to the slot where that is stored apart.
+    fn key_of_slot(&self, member: Occupied, state: u64, home: Home) -> Option<Vec<u8>> {
+        let mut key = Vec::new();
+        match self.shape.key_class() {
+            KeyClass::Variable => self.read_member_key(member, state, &mut key).ok()?,
+            KeyClass::Word | KeyClass::Wide => self.read_slot_key(member.addr, home, &mut key),
+        }
+        Some(key)
+    }
+
+    /// Puts the key of a slot of a table of fixed sizes into a buffer.
+    fn read_slot_key(&self, addr: SlotAddr, home: Home, key: &mut Vec<u8>) {
+        key.resize(to_usize(self.shape.key_size), 0);
+        match home {
+            Home::Level { .. } => self.medium.read(addr.key, key),
+            Home::Reserved(word) => key.copy_from_slice(&word.to_le_bytes()),
+        }
     }
 
     /// Whether a lookup of the key would come to this bucket if it read all rounds.

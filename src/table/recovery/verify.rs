@@ -190,11 +190,13 @@ impl Table<Mapping> {
             at: addr.record,
             found: format!("no record starts at byte {at}"),
         })?;
-        let key = self.check_record(at, class).map_err(|found| Damage {
-            what: "record",
-            at,
-            found,
-        })?;
+        let mut key = Vec::new();
+        self.check_record(at, class, &mut key)
+            .map_err(|found| Damage {
+                what: "record",
+                at,
+                found,
+            })?;
         self.check_home(&self.target(&key), state, home)
             .map_err(|found| Damage {
                 what: "slot",
