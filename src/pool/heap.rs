@@ -31,6 +31,26 @@ pub fn release_free() -> Option<Duration> {
     })
 }
 
+/// Bytes from which on a buffer is worth huge pages.
+const HUGE_BUFFER_BYTES_MIN: usize = 8 << 20;
+
+/// So many zeros. They take memory when they are touched; many of them in huge pages where the system has these.
+pub fn zeroed(len: usize) -> Vec<u8> {
+    let bytes = vec![0; len];
+    #[cfg(target_os = "linux")]
+    if len >= HUGE_BUFFER_BYTES_MIN {
+        let page = rustix::param::page_size();
+        let skipped = bytes.as_ptr().align_offset(page);
+        let whole = (len - skipped) / page * page;
+        let first = bytes.as_ptr().wrapping_add(skipped);
+        // SAFETY: whole pages of the buffer, whose contents the call leaves as they are.
+        unsafe {
+            libc::madvise(first.cast_mut().cast(), whole, libc::MADV_HUGEPAGE);
+        }
+    }
+    bytes
+}
+
 /// Work that takes a small share of the time.
 struct Pace {
     next: Mutex<Option<Instant>>,

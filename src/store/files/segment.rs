@@ -22,7 +22,7 @@ use static_assertions::const_assert_eq;
 use super::manifest::Manifest;
 use crate::layout::preamble::{self, FileFormat, Preamble};
 use crate::pm::{Dir, PmFile, Window};
-use crate::pool::parallel;
+use crate::pool::{heap, parallel};
 use crate::process;
 use crate::width::to_usize;
 use crate::{Error, Result};
@@ -247,7 +247,11 @@ impl Segment {
     /// # Errors
     /// What the operating system answers.
     pub fn contents(&self, bytes: &mut Vec<u8>) -> Result<()> {
-        bytes.resize(to_usize(self.len()?), 0);
+        let len = to_usize(self.len()?);
+        if bytes.capacity() < len {
+            *bytes = heap::zeroed(len);
+        }
+        bytes.resize(len, 0);
         let read =
             |(nth, piece): (usize, &mut [u8])| self.file.read(piece, (nth * PIECE_BYTES) as u64);
         let lens = parallel::map(bytes.chunks_mut(PIECE_BYTES).enumerate(), read);
@@ -314,13 +318,24 @@ impl Segment {
         self.file.write(bytes, at)
     }
 
-    /// Writes the bytes of segment `number` up to `end` over themselves, durably, the name too.
+    /// Writes the bytes of segment `number` up to `end` over themselves, durably, the name too, unless it lives in memory.
+    /// They are read if they are not `known`.
     ///
     /// # Errors
     /// What the operating system answers.
-    pub fn rewrite(dir: &Dir, number: u64, end: u64) -> Result<()> {
+    pub fn rewrite(dir: &Dir, number: u64, end: u64, known: Option<&[u8]>) -> Result<()> {
         let file = dir.open_file(&name(number), true)?;
-        file.rewrite(end)?;
+        if file.is_in_memory() && !file.has_faults() {
+            // No sync has lost any of it.
+            return Ok(());
+        }
+        match known {
+            Some(known) => {
+                file.write(&known[..to_usize(end)], 0)?;
+                file.sync()?;
+            }
+            None => file.rewrite(end)?,
+        }
         file.sync_dir()
     }
 

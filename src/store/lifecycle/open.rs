@@ -35,13 +35,10 @@ use crate::store::resident::tiers::TieredItems;
 use crate::store::shared::Shared;
 use crate::store::wal::Log;
 use crate::store::wal::record::Entry;
-use crate::store::wal::replay::Replay;
+use crate::store::wal::replay::{CHANGES_PER_THREAD, Replay};
 use crate::table::item::Mutation;
 use crate::table::room::Need;
 use crate::{Domain, Result};
-
-/// Changes that are made at a time, on a disk that has room for a checkpoint of so many.
-const REPLAY_PART_CHANGES: usize = 8192;
 
 /// The same on a full disk.
 const SMALL_PART: usize = 64;
@@ -109,15 +106,17 @@ impl Replayer<'_> {
             self.replay.run(
                 self.store_dir,
                 self.progress,
-                || self.tiers.spill.version(),
-                |version, entry, sequence| self.change(version, (entry, sequence), false),
-                |changes| {
-                    changes.iter().try_for_each(|part| self.apply(part))?;
+                || {
                     self.keep_within_budget();
-                    Ok(())
+                    self.tiers.spill.version()
                 },
+                |version, entry, sequence| self.change(version, (entry, sequence), false),
+                |changes| self.apply_parts(changes),
             )
         });
+        if done.is_ok() {
+            self.keep_within_budget();
+        }
         if is_full(&done) {
             // Others may have it until this one's turn comes again.
             self.tiers.table.trim();
@@ -159,13 +158,34 @@ impl Replayer<'_> {
         })
     }
 
+    /// [`apply`](Self::apply), of parts that may be too short by themselves for several threads.
+    fn apply_parts(&self, parts: &[Vec<Mutation>]) -> Result<()> {
+        if parallel::threads() == 1 {
+            return parts.iter().try_for_each(|part| self.apply(part));
+        }
+        self.apply(&parts.concat())
+    }
+
+    /// Makes changes, on several threads if they are many.
     fn apply(&self, changes: &[Mutation]) -> Result<()> {
-        changes.chunks(REPLAY_PART_CHANGES).try_for_each(|part| {
-            let (journal, _) = self.tiers.table.room_for(&self.tiers.need_of(part));
-            let keep = journal + reserve::ROOM_AFTER_DELETION_BYTES;
-            self.tiers.hold(self.store_dir, keep, Purpose::Deletion)?;
-            self.tiers.table.apply(part).map(|_| ())
+        let together = CHANGES_PER_THREAD * parallel::threads();
+        changes.chunks(together).try_for_each(|part| {
+            let applied = self.apply_together(part);
+            match is_full(&applied) {
+                // Fewer need less room.
+                true if part.len() > CHANGES_PER_THREAD => part
+                    .chunks(CHANGES_PER_THREAD)
+                    .try_for_each(|part| self.apply_together(part)),
+                _ => applied,
+            }
         })
+    }
+
+    fn apply_together(&self, changes: &[Mutation]) -> Result<()> {
+        let (journal, _) = self.tiers.table.room_for(&self.tiers.need_of(changes));
+        let keep = journal + reserve::ROOM_AFTER_DELETION_BYTES;
+        self.tiers.hold(self.store_dir, keep, Purpose::Deletion)?;
+        self.tiers.table.apply(changes).map(|_| ())
     }
 
     /// Makes the last change of each key alone, and deletions first: so nothing needs room that was gone
@@ -254,7 +274,8 @@ pub fn open_all(
 ) -> Result<Vec<StoreInner>> {
     let manifests: Vec<Manifest> = dirs.iter().map(|dir| dir.manifest()).collect();
     let inspect = |nth: usize| match manifests[nth].complete {
-        true => Replay::inspect(&dirs[nth], options.salvage),
+        // A memory budget has no room for what several logs keep.
+        true => Replay::inspect(&dirs[nth], options.salvage, options.memory_budget.is_none()),
         false => Ok(Replay::empty()),
     };
     let logs = parallel::collect(dirs.len(), 1, inspect).into_iter();

@@ -172,7 +172,7 @@ fn inspect_segment(
     let checked = loaded.check(segment, &mut replay, until);
     *reached = Some(replay.next);
     found.records = checked.count as u64;
-    loaded.entries(segment.path(), checked.count, |_, _| None::<()>)?;
+    loaded.entries(segment.path(), 0..checked.count, |_, _| None::<()>)?;
     let (number, partitions) = (manifest.partition.into(), manifest.partitions.into());
     let mut parts = replay.parts.iter();
     let impossible = parts.find(|part| !part.of.is_possible(number, partitions));

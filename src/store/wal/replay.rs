@@ -1,5 +1,6 @@
 //! Reading the log after a crash.
 
+use std::mem;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -46,6 +47,8 @@ pub struct Replay {
     pub has_tail: bool,
     /// Parts of groups of several partitions, in the order of the log.
     pub parts: Vec<Part>,
+    /// What is in the only segment, where there is one and it was kept.
+    kept: Option<Loaded>,
 }
 
 /// A part of a group of several partitions.
@@ -85,6 +88,7 @@ impl Replay {
             is_cut: false,
             has_tail: false,
             parts: Vec::new(),
+            kept: None,
         }
     }
 
@@ -109,11 +113,11 @@ impl Replay {
     }
 
     /// Reads the log and changes nothing. Its end may be torn; with `salvage`, so may any part of it:
-    /// then the log ends there.
+    /// then the log ends there. A log of one segment stays in memory if it `keeps` that, so that it is read once.
     ///
     /// # Errors
     /// [`Error::DamagedLog`], and those of [`Segment::open`].
-    pub fn inspect(store_dir: &StoreDir, salvage: bool) -> Result<Self> {
+    pub fn inspect(store_dir: &StoreDir, salvage: bool, keeps: bool) -> Result<Self> {
         let manifest = store_dir.manifest();
         let mut replay = Self {
             last: segment::last(store_dir.log(), &manifest)?,
@@ -147,12 +151,16 @@ impl Replay {
                 count: checked.count,
                 end: loaded.end as u64,
             });
-            bytes = loaded.bytes;
             if let Some(error) = checked.error {
                 forgive(&error, salvage)?;
                 replay.is_cut = true;
                 break;
             }
+            if keeps && manifest.first_segment == replay.last {
+                replay.kept = Some(loaded);
+                break;
+            }
+            bytes = loaded.bytes;
         }
         Ok(replay)
     }
@@ -167,9 +175,11 @@ impl Replay {
     pub fn make_durable(&self, store_dir: &StoreDir) -> Result<()> {
         let named = store_dir.manifest().last_segment;
         let is_last = |replayed: &&ReplaySegment| replayed.number >= named;
+        let kept = self.kept.as_ref().map(|kept| &kept.bytes[..]);
         self.segments.iter().filter(is_last).try_for_each(
             |&ReplaySegment { number, end, .. }| {
-                store_dir.with_room(Room::ALL, || Segment::rewrite(store_dir.log(), number, end))
+                let rewrite = || Segment::rewrite(store_dir.log(), number, end, kept);
+                store_dir.with_room(Room::ALL, rewrite)
             },
         )
     }
@@ -181,9 +191,8 @@ impl Replay {
 
     /// Replays the records of a log that is [durable](Self::make_durable), in order. `change` makes
     /// a mutation, or nothing, of each entry and its sequence number. It gets what `begin` has given, which is called
-    /// for each segment once those before it are applied. `apply` gets the mutations of one segment after the other,
-    /// in parts.
-    /// `progress` gets the bytes read, and all bytes.
+    /// for each segment once those before it are applied. `apply` gets the mutations of some records after the others, in
+    /// parts. `progress` gets the bytes read, and all bytes.
     ///
     /// # Errors
     /// What `apply` and the operating system answer.
@@ -202,29 +211,40 @@ impl Replay {
             let segment = Segment::open(store_dir.log(), store_id, replayed.number)?;
             Loaded::read(&segment, bytes)
         };
-        let first = self.segments.first();
+        let first = self.segments.first().filter(|_| self.kept.is_none());
         let mut loaded = first.map(|first| read(first, Vec::new())).transpose()?;
         // Memory that has been used is at hand sooner than any that the system clears first.
         let mut spare = Vec::new();
         for (nth, replayed) in self.segments.iter().enumerate() {
-            let Some(this) = loaded.take() else { break };
+            let Some(this) = self.kept.as_ref().or(loaded.as_ref()) else {
+                break;
+            };
             let begun = begin();
             let each = |entry, sequence| change(&begun, entry, sequence);
-            let changes = this.entries(&replayed.path, replayed.count, each)?;
+            // Few at a time: they are applied while they are in the cache, and the next ones take their memory.
+            let mut applied = || {
+                this.slices(replayed.count).try_for_each(|slice| {
+                    let changes = this.entries(&replayed.path, slice, each)?;
+                    apply(&changes)
+                })
+            };
             let next = self.segments.get(nth + 1);
             let (applied, next) = pool::join(
-                || apply(&changes),
+                || applied(),
                 || next.map(|next| read(next, spare)).transpose(),
             );
             applied?;
-            loaded = next?;
             done += this.bytes.len() as u64;
-            spare = this.bytes;
             progress(done, all);
+            let used = mem::replace(&mut loaded, next?);
+            spare = used.map_or_else(Vec::new, |used| used.bytes);
         }
         Ok(())
     }
 }
+
+/// Changes that each thread makes at a time.
+pub const CHANGES_PER_THREAD: usize = 8192;
 
 /// Words that one thread looks at for a record.
 const WORDS_PER_THREAD_MIN: usize = 64 << 10;
@@ -397,12 +417,28 @@ impl Loaded {
         parallel::find_first(words, WORDS_PER_THREAD_MIN, is_witness).map(at)
     }
 
-    /// What `each` makes of the entries of the first `count` records and of their sequence numbers, in their order, and
-    /// in parts that were made side by side.
+    /// The first `count` records, by so many at a time as have changes for all threads.
+    fn slices(&self, count: usize) -> impl Iterator<Item = Range<usize>> {
+        let most = (CHANGES_PER_THREAD * parallel::threads()) as u64;
+        let mut start = 0;
+        std::iter::from_fn(move || {
+            let (first, mut changes) = (start, 0);
+            while start < count && changes < most {
+                // One that is not there any more is complained about when it is read.
+                let header = self.records.get(start).map(|(_, header)| header);
+                changes += header.map_or(1, RecordHeader::span);
+                start += 1;
+            }
+            (first < start).then_some(first..start)
+        })
+    }
+
+    /// What `each` makes of the entries of these records and of their sequence numbers, in their order, and in parts that
+    /// were made side by side.
     pub(super) fn entries<'l, T: Send>(
         &'l self,
         path: &Path,
-        count: usize,
+        those: Range<usize>,
         each: impl Fn(Entry<'l>, u64) -> Option<T> + Sync,
     ) -> Result<Vec<Vec<T>>> {
         let add = |made: &mut Vec<T>, nth: usize| -> Result<()> {
@@ -421,7 +457,7 @@ impl Loaded {
             Ok(())
         };
         // Counted when the file was read before; a bad sector may say less now.
-        if count > self.records.len() {
+        if those.end > self.records.len() {
             return Err(Error::DamagedLog {
                 path: path.to_path_buf(),
                 at: self.end as u64,
@@ -439,8 +475,9 @@ impl Loaded {
             Ok(made)
         };
         let least = records_per_thread_min(self.records.len(), self.end);
-        let parts = parallel::map(parallel::parts(count, least), of_part);
-        parts.into_iter().collect()
+        let parts = parallel::parts(those.len(), least);
+        let parts = parts.map(|part| those.start + part.start..those.start + part.end);
+        parallel::map(parts, of_part).into_iter().collect()
     }
 }
 
