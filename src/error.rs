@@ -444,6 +444,16 @@ impl Error {
         )
     }
 
+    /// Whether a file is damaged, or gone, or the disk cannot read it: to try again soon is of no use.
+    pub(crate) fn is_damage_of_disk(&self) -> bool {
+        match self {
+            Self::Io { source, .. } => {
+                matches!(source.raw_os_error(), Some(libc::EIO | libc::ENOENT))
+            }
+            error => !error.is_no_damage(),
+        }
+    }
+
     /// Whether it says of no damage: a call was refused, or another build knows the format.
     pub(crate) fn is_no_damage(&self) -> bool {
         self.is_refusal()

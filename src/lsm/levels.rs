@@ -1,6 +1,7 @@
 //! The files of an open spill, and how they come and go.
 
 use std::collections::{HashMap, HashSet};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -264,7 +265,18 @@ impl Levels {
     /// # Errors
     /// Those of [`Job::run`].
     pub fn finish(&self, job: &Job) -> Result<()> {
-        let done = self.counts.compaction.time(|| job.run(self));
+        let run = || self.counts.compaction.time(|| job.run(self));
+        let done = catch_unwind(AssertUnwindSafe(run));
+        // Whoever waits for its files must not wait for ever.
+        let done = done.unwrap_or_else(|panic| {
+            let stopped = Err(Error::Broken {
+                path: self.dir().path().to_path_buf(),
+                found: "a compaction panicked".into(),
+            });
+            self.plan().done(job.numbers(), &stopped);
+            self.changed.notify_all();
+            resume_unwind(panic)
+        });
         self.plan().done(job.numbers(), &done);
         self.changed.notify_all();
         // What was in its way may be due.

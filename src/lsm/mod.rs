@@ -186,7 +186,8 @@ impl Spill {
         let write = |part: P| {
             let mut output = Output::new(&self.levels, 0);
             let made = part(&mut |entry| match entry.value {
-                None if !version.may_have(entry.key)? => Ok(()),
+                // One too many does no harm, if a filter cannot be read.
+                None if !version.may_have(entry.key).unwrap_or(true) => Ok(()),
                 _ => output.add(&entry),
             })?;
             output.finish()?;

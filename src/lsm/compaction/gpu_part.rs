@@ -79,18 +79,7 @@ pub fn merge<'l>(
         }
         rest = behind;
     }
-    let mut failed = None;
-    let merged = task.merge(&plan, |key| match job.hides(key) {
-        Ok(hides) => !hides,
-        Err(error) => {
-            failed = Some(error);
-            false
-        }
-    })?;
-    if let Some(error) = failed {
-        return Err(error);
-    }
-    let Some(new) = merged else {
+    let Some(new) = task.merge(&plan, |key| !job.hides(key))? else {
         return Ok(given_up(&task));
     };
     let mut output = Output::new(levels, job.level());

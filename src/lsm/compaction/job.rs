@@ -64,12 +64,10 @@ impl Job {
         self.level
     }
 
-    /// Whether a tombstone of a key may hide something in a deeper level.
-    ///
-    /// # Errors
-    /// Those of [`LsmVersion::may_have`].
-    pub fn hides(&self, key: &[u8]) -> Result<bool> {
-        self.version.may_have_below(self.level, key)
+    /// Whether a tombstone of a key may hide something in a deeper level. A file whose filter cannot be read may have
+    /// anything.
+    pub fn hides(&self, key: &[u8]) -> bool {
+        self.version.may_have_below(self.level, key).unwrap_or(true)
     }
 
     /// The files, those of the newest run first, each run in the order of its keys.
@@ -309,12 +307,17 @@ impl Job {
                             moved += bytes.map_or(0, |bytes| bytes.len() as u64);
                         }
                         // Who reads it is told. It must not be in the way of others.
-                        Err(Error::Damaged { .. }) => output.add(&entry)?,
+                        Err(error) if error.is_damage_of_disk() => {
+                            if let Some(of) = self.version.values_of(value.file) {
+                                of.file.give_up();
+                            }
+                            output.add(&entry)?;
+                        }
                         Err(error) => return Err(error),
                     }
                 }
                 Some(_) => output.add(&entry)?,
-                None if hides()? => output.add(&entry)?,
+                None if hides() => output.add(&entry)?,
                 None => {}
             }
             merge.advance()?;

@@ -432,6 +432,15 @@ impl Read {
             footer: &footer,
         };
         let (meta, properties) = (ends.meta()?, ends.properties(footer_at)?);
+        // What is counted by them must not overflow: each entry takes a byte and more.
+        if properties.entries > footer.filter.saturating_sub(HEADER as u64) {
+            return Err(Error::Damaged {
+                path: path.to_path_buf(),
+                what: "properties of the SST",
+                at: footer.properties,
+                found: format!("{} entries", properties.entries),
+            });
+        }
         Ok(Self {
             footer,
             meta,

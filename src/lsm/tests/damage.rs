@@ -353,3 +353,27 @@ fn sst_of_an_older_format_is_refused() {
     let store = crate::lsm::gather::store_of(&at, file.number);
     assert!(matches!(store, Err(Error::OlderFormat { .. })));
 }
+
+/// A tombstone that may hide something in a file whose filter cannot be read is kept.
+#[test]
+fn tombstones_stay_beside_a_filter_that_cannot_be_read() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let spill = open(dir.path(), None, options()).unwrap();
+    let key = |nth: u64| nth.to_be_bytes().to_vec();
+    let put = |nth| (key(nth), (1, Some(b"value".to_vec())));
+    add(&spill, &(0..100).map(put).collect()).unwrap();
+    let version = spill.version();
+    let (_, sst) = version.files().next().unwrap();
+    let path = dir.path().join(sst::name(sst.number()));
+    let mut bytes = std::fs::read(&path).unwrap();
+    // The only block is the first thing in it, and the filter behind it.
+    let filter = to_usize(sst.meta().unwrap().index.handle(0).to);
+    bytes[filter + 9] ^= 1;
+    std::fs::write(&path, &bytes).unwrap();
+    // Another filter takes the place of this one.
+    add(&spill, &(1_000..1_100).map(put).collect()).unwrap();
+    assert!(spill.version().may_have(&key(1_050)).unwrap());
+    assert!(spill.version().may_have(&key(50)).is_err());
+    add(&spill, &[(key(50), (2, None))].into()).unwrap();
+    assert!(matches!(spill.version().get(&key(50)), Ok(Some((2, None)))));
+}

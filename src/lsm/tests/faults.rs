@@ -294,3 +294,37 @@ fn other_slices_are_compacted_beside_one_that_cannot_be_read() {
     spill.compact_all(&mut |_, _| true).unwrap();
     assert!(spill.version().newest().is_empty());
 }
+
+/// A value that the disk cannot read stays where it is, and others are moved.
+#[test]
+fn worn_value_file_that_cannot_be_read_is_in_nobodys_way() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let faults = Arc::new(Unreadable::default());
+    let spill = open(dir.path(), Some(faults.clone()), options()).unwrap();
+    let mut model = Model::new();
+    let mut add_round = |keys: &mut dyn Iterator<Item = u64>, round: u64| {
+        let item = |key: u64| {
+            let value = format!("{key} {round} ").into_bytes().repeat(100);
+            (key.to_be_bytes().to_vec(), (round, Some(value)))
+        };
+        let changes: Model = keys.map(item).collect();
+        add(&spill, &changes).unwrap();
+        model.extend(changes);
+    };
+    add_round(&mut (0..200), 1);
+    let paths = std::fs::read_dir(dir.path()).unwrap();
+    let paths = paths.map(|entry| entry.unwrap().path());
+    let mut values: Vec<PathBuf> = paths
+        .filter(|path| path.extension().is_some_and(|found| found == "val"))
+        .collect();
+    values.sort_unstable();
+    assert!(values.len() > 2);
+    *faults.0.lock() = values[0].clone();
+    for round in 2..8 {
+        add_round(&mut (0..200).filter(|key| key % 8 != 0), round);
+        while spill.compact().unwrap() {}
+    }
+    assert!(values[0].exists() && !values[1].exists(), "{values:?}");
+    *faults.0.lock() = PathBuf::new();
+    assert!(contents(&spill.version(), false, 100).unwrap() == model);
+}

@@ -175,8 +175,13 @@ impl ValueFile {
         self.is_damaged.load(Ordering::Relaxed)
     }
 
-    fn damage(&self, value: &ValueRef, found: String) -> Error {
+    /// Notes that a value could not be read.
+    pub fn give_up(&self) {
         self.is_damaged.store(true, Ordering::Relaxed);
+    }
+
+    fn damage(&self, value: &ValueRef, found: String) -> Error {
+        self.give_up();
         Error::Damaged {
             path: self.path(),
             what: "value",
