@@ -653,3 +653,29 @@ fn damaged_item_that_hides_others_is_not_found_again_and_again() {
     assert_eq!(store.state().tiers.table.len(), 1);
     assert!(matches!(store.get(&all[7]), Err(Error::Damaged { .. })));
 }
+
+/// A flipped bit may have an item say that a file has it, where that has an older one of its key.
+#[test]
+fn item_that_only_seems_to_be_in_a_file_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store(&dir);
+    store.put("key", "old").unwrap();
+    evict(&store, |_| {});
+    store.put("key", "newer value").unwrap();
+    store.close().unwrap();
+    let index = dir.path().join("store/index.gph");
+    let mut bytes = std::fs::read(&index).unwrap();
+    let value = b"newer value";
+    let at = bytes.windows(value.len()).position(|part| part == value);
+    // Behind the lengths, before the checksum and a word of key.
+    let stamp = at.expect("it is in the index") - 24;
+    bytes[stamp] ^= 2;
+    std::fs::write(&index, bytes).unwrap();
+    let store = self::store(&dir);
+    let used = store.state().tiers.table.record_bytes();
+    let cold = eviction(&store).cold_items(used, used).unwrap();
+    assert!(EntryMeta(cold.items[0].stamp).was_promoted());
+    let filed = spill(&store, &cold);
+    leave(&store, cold, &filed);
+    assert!(matches!(store.get(b"key"), Err(Error::Damaged { .. })));
+}
