@@ -68,7 +68,12 @@ impl Leader for Arc<Partition> {
     }
 
     fn broke(&self, words: String) -> Error {
-        self.state.broke(words)
+        let error = self.state.broke(words.clone());
+        // What the others change could not be kept up: no log is given up while one takes no checkpoint.
+        if let Some(all) = self.state.shared.all.get().and_then(Weak::upgrade) {
+            all.all_broke(&words);
+        }
+        error
     }
 
     fn share(&self) {

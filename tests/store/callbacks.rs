@@ -264,14 +264,27 @@ impl Faults for Panics {
 #[test]
 fn panic_of_a_change_breaks_the_store_and_loses_nothing() {
     must_end(|| {
-        for folder in folders() {
+        for (folder, partitions) in folders().into_iter().flat_map(|folder| {
+            let other = tempfile::tempdir_in(folder.path().parent().unwrap()).unwrap();
+            [(folder, 1), (other, 4)]
+        }) {
             let path = folder.path().join("store");
             let faults = Arc::new(Panics::default());
             let options = StoreOptions::new()
-                .partitions(1)
+                .partitions(partitions)
                 .durability(Durability::Always);
             let store = Store::open(&path, &options.clone().faults(faults.clone())).unwrap();
             store.put("key", "value").unwrap();
+            if partitions > 1 {
+                faults.0.store(true, Ordering::Relaxed);
+                assert!(store.put("other", "lost").is_err());
+                faults.0.store(false, Ordering::Relaxed);
+                // Nor does any other partition take changes.
+                for nth in 0..40u8 {
+                    let error = store.put([nth], "lost").unwrap_err();
+                    assert!(matches!(error, Error::Broken { .. }), "{nth}: {error}");
+                }
+            }
             faults.0.store(true, Ordering::Relaxed);
             std::thread::scope(|scope| {
                 for nth in 0..4u8 {

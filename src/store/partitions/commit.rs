@@ -180,7 +180,7 @@ struct HeldPartitions<'p> {
 
 impl Partitions {
     /// Refuses all further changes. Gives what callers are told.
-    fn all_broke(&self, words: &str) -> Error {
+    pub(in crate::store) fn all_broke(&self, words: &str) -> Error {
         let broke = |partition: &Arc<Partition>| partition.state.broke(words.to_string());
         let errors: Vec<Error> = self.all().iter().map(broke).collect();
         errors[0].clone()
@@ -526,7 +526,7 @@ impl Partitions {
         let room = match nth {
             Some(nth) => changes[nth].prepared.room,
             None if changes.iter().any(adds) => {
-                first.hold_to_add(&Need::default(), 0)?;
+                first.note_full(first.hold_to_add(&Need::default(), 0))?;
                 Room::Spares
             }
             None => first.hold_for(&[])?,
