@@ -67,11 +67,19 @@ impl Background {
             has_freed = release.is_some();
             // What nobody waits for finds room when it is asked for again.
             wants_room |= partition.state.was_full.swap(false, Ordering::Relaxed);
+            let shared = &partition.state.shared;
             let log_bytes = partition.state.log.bytes();
-            wants_room &= log_bytes > 0;
-            let rest = match partition.background.is_long(log_bytes) || wants_room {
-                true => checkpoint_again(&mut tries, || partition.checkpoint()),
-                false => None,
+            wants_room &= shared.has_records();
+            let rest = if partition.background.is_long(log_bytes) || wants_room && log_bytes > 0 {
+                checkpoint_again(&mut tries, || partition.checkpoint())
+            } else if wants_room {
+                // What it lacks is in the logs of others.
+                let first = shared.first.get().and_then(Weak::upgrade);
+                checkpoint_again(&mut tries, || {
+                    first.as_ref().unwrap_or(&partition).checkpoint()
+                })
+            } else {
+                None
             };
             // Else it is tried once more.
             wants_room &= rest.is_some();
