@@ -10,7 +10,7 @@ pub use crate::metrics::{LatencyStats, StallEvent, StallReason, StallStats};
 use crate::Stats;
 use crate::metrics::calls::TimedPath;
 use crate::metrics::latency::Latency;
-use crate::metrics::stalls::EVENTS_MAX;
+use crate::metrics::stalls::{EVENTS_MAX, StallRecorder};
 use crate::store::partition::Partition;
 
 /// Statistics of a store, for [`Store::stats`](super::Store::stats).
@@ -219,12 +219,14 @@ pub struct Stalls {
 }
 
 impl Stalls {
-    pub(in crate::store) fn of(partitions: &[Arc<Partition>]) -> Self {
+    /// Those of all partitions, and of the queue for several of them.
+    pub(in crate::store) fn of(partitions: &[Arc<Partition>], queue: &StallRecorder) -> Self {
         let metrics = &partitions[0].state.shared.metrics;
         let mut recent = Vec::new();
         let mut stalls = Self {
             checkpoint: metrics.checkpoint_stalls.stats(&mut recent),
             full_disk: metrics.full_disk_stalls.stats(&mut recent),
+            queue: queue.stats(&mut recent),
             ..Self::default()
         };
         for partition in partitions {

@@ -40,7 +40,7 @@ impl Partitions {
             items_promoted: sum(&|state| moved(state).1),
             read_below: sum(&|state| state.tiers.read_below()),
             latencies: Latencies::of(self.all()),
-            stalls: Stalls::of(self.all()),
+            stalls: Stalls::of(self.all(), &self.queue.stalls),
             gpu_batches: shared.sorter.gpu_batches(),
             #[cfg(feature = "cuda")]
             gpu_located: shared.gpu_reads.located(),
