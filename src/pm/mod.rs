@@ -137,6 +137,11 @@ pub trait Medium: Send + Sync {
         false
     }
 
+    /// Bytes of all blocks that it has, if that is known.
+    fn allocated(&self) -> Option<u64> {
+        None
+    }
+
     /// Gives a range that was [released](Self::release) room on the disk again.
     ///
     /// # Errors

@@ -33,6 +33,9 @@ const PART_BYTES_MIN: u64 = 16 << 10;
 /// By this share of its length the file grows before growth looks again for extents that are empty.
 const LOOK_AGAIN_SHARE: u64 = 8;
 
+/// Free extents that have less than this share of their blocks are as good as without.
+const BLOCKS_SHARE: u64 = 8;
+
 /// What a new level is cleared with.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
@@ -86,20 +89,24 @@ pub(crate) struct FreeExtents {
 }
 
 impl FreeExtents {
-    /// Those that an opening finds in a file of `file_len` bytes, and the gaps between extents.
+    /// Those that an opening finds in a file of `file_len` bytes, and the gaps between extents. They may have blocks if the
+    /// file has more that are `allocated` than all else takes, whether it was closed or not: who closed it may not have
+    /// come to give them back, and a copy may have them again.
     pub(crate) fn found(
         ranges: Vec<(u64, u64)>,
         gaps: Vec<(u64, u64)>,
         file_len: u64,
-        is_clean: bool,
+        allocated: Option<u64>,
     ) -> Self {
+        let all: u64 = ranges.iter().map(|(_, len)| len).sum();
+        let may_have = |blocks: u64| blocks > file_len.saturating_sub(all) + all / BLOCKS_SHARE;
         let mut free = Self {
             extents: Vec::new(),
             look_from: file_len + file_len / LOOK_AGAIN_SHARE,
         };
-        let stage = match is_clean {
-            true => Stage::Released,
-            false => Stage::Found,
+        let stage = match allocated.is_none_or(may_have) {
+            true => Stage::Found,
+            false => Stage::Released,
         };
         for (offset, len) in ranges {
             free.add(offset, len, stage);

@@ -115,7 +115,8 @@ impl Service {
         prepared: &mut Option<Prepared>,
     ) -> Result<()> {
         // What a scan has pinned stays with the caller if the device cannot be entered: it could not be given back.
-        let _entered = self.enter()?;
+        let entered = self.enter().inspect_err(|_| table.set_pinned(false));
+        let _entered = entered?;
         *self.serving.write() = self.take_over(table, prepared.take(), None)?;
         Ok(())
     }

@@ -23,6 +23,8 @@ pub(super) struct Growth {
     stale: u64,
     /// All that the file may grow to is mapped.
     is_ahead: bool,
+    /// A process that has died left the file longer than what is mapped.
+    is_longer: bool,
     /// The file's length is not durable yet.
     pub(super) unsynced: bool,
 }
@@ -35,6 +37,7 @@ impl Mapping {
         let mapped = align_up(len, self.file_system.unit);
         if self.access == Access::Write {
             let actual = self.file.len()?;
+            growth.is_longer = actual > mapped;
             // A store into a hole of a file that is mapped as it is would kill the process where
             // the disk is full. (A copy may have holes where the file had zeros.)
             let allocated = self.file.allocated()?;
@@ -283,12 +286,14 @@ impl Mapping {
         if self.access == Access::ReadOnly {
             return;
         }
-        let growth = self.growth_now();
+        let mut growth = self.growth_now();
         let (mapped, needed) = (self.prepared(), align_up(self.len(), self.file_system.unit));
         // Should this fail, the file stays longer than its superblock says, which does no harm.
         if needed < mapped && self.put_out_of_reach(&growth, needed, mapped).is_ok() {
             self.mapped.store(needed, Ordering::Release);
-            let _ = self.file.set_len(needed);
+            growth.is_longer = self.file.set_len(needed).is_err();
+        } else if growth.is_longer {
+            growth.is_longer = self.file.set_len(mapped).is_err();
         }
     }
 

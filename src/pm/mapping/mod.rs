@@ -278,6 +278,10 @@ impl Medium for Mapping {
         self.prepare_to(len, priority)
     }
 
+    fn allocated(&self) -> Option<u64> {
+        self.file.allocated().ok()
+    }
+
     fn check_room(&self, len: u64) -> Result<()> {
         let more = len.saturating_sub(self.prepared());
         let checked = self.file.check_free_space(more);

@@ -187,9 +187,8 @@ impl<M: Medium> Table<M> {
                     // An entry may have spoken of what seems to be one.
                     _ => Vec::new(),
                 };
-                let is_clean = superblock.is_clean();
                 *self.free_extents() =
-                    FreeExtents::found(free, gaps, superblock.file_len, is_clean);
+                    FreeExtents::found(free, gaps, superblock.file_len, self.medium.allocated());
                 Ok((emptied, lacking))
             }
         }

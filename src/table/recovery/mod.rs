@@ -197,9 +197,7 @@ impl<M: Medium> Table<M> {
         for (offset, len) in lost_levels {
             table.level_to_arena(offset, len);
         }
-        if !recovery.clean {
-            table.release_free();
-        }
+        table.release_free();
         recovery.elapsed = started.elapsed();
         Ok((table, recovery))
     }
