@@ -17,8 +17,11 @@ const PARTITIONS: (u32, u32) = (10, 26);
 /// Spreads neighbouring numbers (the golden ratio).
 const MIX: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// Fingerprints of items that were read below the table not long ago.
-const REVISITS: usize = 1 << 14;
+/// Fingerprints of items that were read below the table not long ago, at least and at most.
+const REVISITS: (u64, u64) = (1 << 8, 1 << 14);
+
+/// For so many bytes of items there is one.
+const REVISIT: u64 = 1 << 10;
 
 /// See the [module](self).
 pub struct AccessCounts {
@@ -54,7 +57,9 @@ impl AccessCounts {
         Self {
             partitions: (0..1usize << bits).map(|_| AtomicU8::new(0)).collect(),
             shift: u64::BITS - bits,
-            revisits: (0..REVISITS).map(|_| AtomicU64::new(0)).collect(),
+            revisits: (0..(bytes / REVISIT).clamp(REVISITS.0, REVISITS.1))
+                .map(|_| AtomicU64::new(0))
+                .collect(),
         }
     }
 
@@ -75,7 +80,7 @@ impl AccessCounts {
 
     /// Notes that an item was read below the table; says whether it was not long ago, too.
     pub fn is_revisit(&self, fingerprint: u64) -> bool {
-        let last = &self.revisits[index(fingerprint % REVISITS as u64)];
+        let last = &self.revisits[index(fingerprint % self.revisits.len() as u64)];
         last.swap(fingerprint, Ordering::Relaxed) == fingerprint
     }
 

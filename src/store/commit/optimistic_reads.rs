@@ -7,7 +7,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::pool::threads::PARALLEL_REQUESTS_MIN;
 use crate::store::request::{Request, Response};
 use crate::store::resident::tiers::TieredItems;
-use crate::width::to_usize;
+use crate::width::{product_top, to_usize};
 
 /// Requests of the longest batch that is read early. Longer ones are shared among threads in their turn.
 const BATCH_REQUESTS_MAX: usize = 1 << 12;
@@ -15,8 +15,11 @@ const BATCH_REQUESTS_MAX: usize = 1 << 12;
 /// So many answers that are there already take as long to check as one request to execute.
 const CHECKS_PER_REQUEST: usize = 8;
 
-/// Slots of [`Changed`]. A key has that of its hash.
-const CHANGE_SLOTS: usize = 1 << 16;
+/// Slots of [`Changed`], at least and at most. A key has that of its hash.
+const CHANGE_SLOTS: (usize, usize) = (1 << 10, 1 << 16);
+
+/// For so many bytes of a memory budget there is a slot.
+const BUDGET_PER_SLOT: u64 = 1 << 10;
 
 /// Answers from before the turn of a batch.
 #[derive(Debug)]
@@ -93,38 +96,44 @@ fn left(requests: usize, gets: usize) -> usize {
 pub struct Changed {
     /// Empty until the first change.
     groups: Vec<u64>,
+    /// How many there are then.
+    slots: usize,
     /// The last group of so many changes that all keys count as changed by it.
     all: u64,
 }
 
 impl Changed {
-    /// As if no key had ever been changed.
-    pub fn new() -> Self {
+    /// As if no key had ever been changed, for what a partition has of a memory budget.
+    pub fn new(budget: Option<u64>) -> Self {
+        let (least, most) = CHANGE_SLOTS;
+        let slots = |bytes| to_usize(bytes / BUDGET_PER_SLOT).clamp(least, most);
         Self {
             groups: Vec::new(),
+            slots: budget.map_or(most, slots),
             all: 0,
         }
     }
 
     /// Notes that a group changes these keys.
     pub fn note<'k>(&mut self, keys: impl ExactSizeIterator<Item = &'k [u8]>, group: u64) {
-        if keys.len() > CHANGE_SLOTS / 4 {
+        if keys.len() > self.slots / 4 {
             self.all = group;
             return;
         }
-        self.groups.resize(CHANGE_SLOTS, 0);
+        self.groups.resize(self.slots, 0);
         for key in keys {
-            self.groups[slot(key)] = group;
+            let slot = self.slot(key);
+            self.groups[slot] = group;
         }
     }
 
     /// The last group that may have changed a key.
     fn last(&self, key: &[u8]) -> u64 {
-        let group = self.groups.get(slot(key));
+        let group = self.groups.get(self.slot(key));
         group.map_or(self.all, |&group| group.max(self.all))
     }
-}
 
-fn slot(key: &[u8]) -> usize {
-    to_usize(xxh3_64(key)) % CHANGE_SLOTS
+    fn slot(&self, key: &[u8]) -> usize {
+        to_usize(product_top(xxh3_64(key), self.slots as u64))
+    }
 }

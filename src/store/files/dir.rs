@@ -14,7 +14,7 @@ use std::io;
 use std::ops::RangeFrom;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 
@@ -63,6 +63,8 @@ pub struct StoreDir {
     lock: PmFile,
     /// Syncs take long.
     is_on_disk: bool,
+    /// Sorted files stay as they are: an index that may be older is to be compared with them first.
+    keeps_files: AtomicBool,
 }
 
 /// Says in the error for a directory of something else what a new store needs.
@@ -209,12 +211,18 @@ impl StoreDir {
             giving: RwLock::new(()),
             is_on_disk: !lock.is_in_memory(),
             lock,
+            keeps_files: AtomicBool::new(false),
         };
         if !store_dir.manifest().complete {
             store_dir.repair_copies()?;
             store_dir.clear()?;
         }
         Ok(store_dir)
+    }
+
+    /// Has no sorted file compacted, or no longer so.
+    pub fn keep_files(&self, keeps: bool) {
+        self.keeps_files.store(keeps, Ordering::Relaxed);
     }
 
     /// Whether nothing says what it was made with.
@@ -553,7 +561,7 @@ pub fn is_full<T>(done: &Result<T>) -> bool {
 
 impl Catalog for StoreDir {
     fn may_compact(&self) -> bool {
-        !self.is_tight()
+        !self.is_tight() && !self.keeps_files.load(Ordering::Relaxed)
     }
 
     fn write(&self, write: &mut dyn FnMut() -> Result<()>) -> Result<()> {

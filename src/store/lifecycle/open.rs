@@ -409,6 +409,8 @@ impl Replayed {
         let found = store_dir.reserve().held() + journal;
         let index = store_dir.index()?;
         let (table, recovery) = BytesIndex::open_or_create(&index, &options.index)?;
+        // A tombstone that is compacted away could not tell any more that an item is older.
+        store_dir.keep_files(options.takes_older);
         let catalog: Arc<dyn Catalog> = Arc::clone(&store_dir) as _;
         let spill = Spill::open(
             store_dir.spill().clone(),
@@ -496,6 +498,7 @@ impl Replayed {
                 applied = parts.try_for_each(|part| replayer.apply_on_full_disk(part));
             }
             applied?;
+            self.store_dir.keep_files(false);
         }
         let Self {
             number,
@@ -540,7 +543,7 @@ impl Replayed {
             old_versions: ShardedLock::default(),
             evicting: Mutex::default(),
             applying: CachePadded::new(Mutex::new(Applying {
-                changed: Changed::new(),
+                changed: Changed::new(options.table_budget()),
                 is_evicting: false,
             })),
             finished: AtomicU64::new(0).into(),

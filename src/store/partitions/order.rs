@@ -15,10 +15,14 @@ use crate::store::ordered::view::OrderedViewState;
 use crate::store::ordered::{Chunks, Item, Items, Keys, OrderedView, Sink, Size};
 use crate::store::resident::tiers::EntryMeta;
 use crate::table::item::{Found, ItemId, Mutation, Wanted};
+use crate::width::to_usize;
 use crate::{Error, Result};
 
 /// Keys of which one thread takes the fingerprints.
 const KEYS_PER_THREAD_MIN: usize = 4096;
+
+/// Keys of which all threads make entries at a time.
+const KEYS_AT_ONCE: usize = 1 << 20;
 
 /// Keys that are read and sorted without other threads.
 const SEQUENTIAL_KEYS_MAX: u64 = 1000;
@@ -219,8 +223,12 @@ impl Partitions {
             let len = read.iter().map(|keys| keys.ends.len()).sum();
             let mut keys = Vec::with_capacity(len);
             for part in &read {
-                let at = |nth| part.at(nth);
-                keys.extend(parallel::collect(part.ends.len(), KEYS_PER_THREAD_MIN, at));
+                // Some at a time: what threads make is there twice.
+                for first in (0..part.ends.len()).step_by(KEYS_AT_ONCE) {
+                    let count = KEYS_AT_ONCE.min(part.ends.len() - first);
+                    let at = |nth| part.at(first + nth);
+                    keys.extend(parallel::collect(count, KEYS_PER_THREAD_MIN, at));
+                }
             }
             parallel::sort_unstable_by_key(&mut keys, KEYS_PER_THREAD_MIN, |&key| key);
             keys.dedup();
@@ -244,7 +252,8 @@ struct KeysOf<'p> {
 
 impl<'p> KeysOf<'p> {
     fn read(state: &'p StoreInner) -> Result<Self> {
-        let (mut bytes, mut ends) = (Vec::new(), Vec::new());
+        let count = to_usize(state.tiers.table.len());
+        let (mut bytes, mut ends) = (Vec::new(), Vec::with_capacity(count));
         state.tiers.table.for_each_key(|key| {
             bytes.extend_from_slice(key);
             ends.push(bytes.len());
