@@ -147,7 +147,7 @@ impl StallRecorder {
 }
 
 /// A stall that is over. Dropping it counts it and makes it an event of `tracing`, for which a subscriber may do
-/// anything: it should be dropped without locks.
+/// anything but call the store: it should be dropped without locks.
 pub struct MeasuredStall<'r> {
     recorder: &'r StallRecorder,
     event: StallEvent,

@@ -100,7 +100,7 @@ fn of_store(text: &mut Exposition, labels: &str, stats: &StoreStats) {
         (
             "snapshots",
             *snapshots as f64,
-            "Open iterators and transactions.",
+            "Open iterators, snapshots and transactions.",
         ),
         (
             "kept_versions",

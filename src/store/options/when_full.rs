@@ -11,7 +11,7 @@ use crate::ParseOptionError;
 #[non_exhaustive]
 pub enum WhenFull {
     /// It waits until there is room, but not in a callback: the thread that calls it is the one that makes room. For the
-    /// budget it waits up to a second in each partition.
+    /// budget it waits up to a second.
     #[default]
     Wait,
     /// It fails, with [`Error::QueueFull`](crate::Error::QueueFull), and nothing is done. For the budget it does not wait.
