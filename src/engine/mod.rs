@@ -18,7 +18,7 @@ use crate::layout::Shape;
 use crate::options::{Engine, Options};
 use crate::pm::Mapping;
 use crate::table::Table;
-use crate::table::alloc::reachable::ReachableRecords;
+use crate::table::alloc::arena::ReachableRecords;
 use crate::table::compact::reporting;
 use crate::table::maintenance::Maintainer;
 use crate::table::record::ValuePart;

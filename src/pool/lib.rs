@@ -9,6 +9,7 @@ pub mod affinity;
 pub mod async_order;
 pub mod backoff;
 pub mod bloom_filter;
+pub mod changed;
 pub mod clock;
 pub mod crew;
 pub mod demands;

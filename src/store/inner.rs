@@ -8,9 +8,10 @@ use crossbeam_utils::CachePadded;
 use crossbeam_utils::sync::{ShardedLock, ShardedLockReadGuard, ShardedLockWriteGuard};
 use parking_lot::Mutex;
 
+use crate::pool::changed::Changed;
 use crate::pool::snapshots::Snapshot;
 use crate::pool::threads::Threads;
-use crate::store::commit::optimistic_reads::{Changed, OptimisticReads};
+use crate::store::commit::optimistic_reads::OptimisticReads;
 use crate::store::files::dir::StoreDir;
 use crate::store::merge::MergeOperator;
 use crate::store::mvcc::old_versions::{OldVersion, OldVersions, Value};

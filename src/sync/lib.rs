@@ -1,8 +1,10 @@
 //! Atomics and locks: the real ones, or loom's under `--cfg loom`. There every use of one is a
 //! point at which loom may switch threads. What the locks guard is whole between any two
 //! statements, so a panic poisons none. And what is made of them alone: the clock of a store of several partitions,
-//! and what an index has of its file in volatile memory: the tags, which levels are live, the overflow maps.
+//! and what an index has of its file in volatile memory: the tags, which levels are live, the overflow maps, which
+//! slots have changed.
 
+pub mod changed_slots;
 pub mod commit_clock;
 pub mod levels;
 #[cfg(loom)]

@@ -12,28 +12,13 @@
 //! copy from before names a record that cannot be used again while its reader is pinned.
 
 use std::ops::Range;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
 use super::Table;
 use crate::layout::bucket::{SLOT_WORDS_BYTES, SlotAddr};
-use crate::layout::superblock::DIRECTORY;
 use crate::pm::Medium;
+use crate::sync::changed_slots::Notes;
 use crate::sync::levels::Levels;
-use crate::width::{low_half, to_usize};
-
-/// Bits of a word of notes.
-const WORD_BITS: u64 = u64::BITS as u64;
-
-/// Words of words of a part: of 65,536 slots.
-const PART_WORDS: usize = 16;
-
-/// See the [module](self).
-pub(crate) struct ChangedSlots {
-    is_watched: AtomicBool,
-    /// Not in the table itself, which models have on short stacks.
-    levels: Box<[OnceLock<Notes>]>,
-}
+use crate::width::low_half;
 
 /// Notes of some slots of a level.
 pub(crate) struct ChangedPart {
@@ -41,99 +26,14 @@ pub(crate) struct ChangedPart {
     words: Range<usize>,
 }
 
-/// The notes of a level.
-struct Notes {
-    /// A bit for each slot.
-    slots: Box<[AtomicU64]>,
-    /// A bit for each word of these that has some, or will have.
-    words: Box<[AtomicU64]>,
-}
-
-impl Notes {
-    fn of_slots(slots: u64) -> Self {
-        let none = |bits: u64| {
-            let words = 0..bits.div_ceil(WORD_BITS);
-            words.map(|_| AtomicU64::new(0)).collect::<Box<[_]>>()
-        };
-        Self {
-            slots: none(slots),
-            words: none(slots.div_ceil(WORD_BITS)),
-        }
-    }
-
-    /// Notes a slot, unless it is noted.
-    fn note(&self, slot: u64) {
-        set(&self.slots, slot);
-        // Also where another has noted the slot, who may not have come to this.
-        set(&self.words, slot / WORD_BITS);
-    }
-
-    /// Takes the notes of some words of words, and gives `visit` each slot.
-    fn take(&self, words: Range<usize>, mut visit: impl FnMut(u64)) {
-        take(&self.words, words, |word| {
-            let word = to_usize(word);
-            take(&self.slots, word..word + 1, &mut visit);
-        });
-    }
-}
-
-/// Sets a bit of some words.
-fn set(words: &[AtomicU64], number: u64) {
-    let word = &words[to_usize(number / WORD_BITS)];
-    let bit = 1 << (number % WORD_BITS);
-    if word.load(Ordering::SeqCst) & bit == 0 {
-        word.fetch_or(bit, Ordering::SeqCst);
-    }
-}
-
-/// Clears the bits of a range of words, and gives `visit` the number of each.
-fn take(words: &[AtomicU64], range: Range<usize>, mut visit: impl FnMut(u64)) {
-    for nth in range {
-        if words[nth].load(Ordering::Relaxed) == 0 {
-            continue;
-        }
-        let mut bits = words[nth].swap(0, Ordering::SeqCst);
-        // What is read of the slots from here on has what was stored before a note.
-        fence(Ordering::SeqCst);
-        while bits != 0 {
-            visit(nth as u64 * WORD_BITS + u64::from(bits.trailing_zeros()));
-            bits &= bits - 1;
-        }
-    }
-}
-
-impl Default for ChangedSlots {
-    fn default() -> Self {
-        Self {
-            is_watched: AtomicBool::new(false),
-            levels: (0..DIRECTORY).map(|_| OnceLock::new()).collect(),
-        }
-    }
-}
-
-impl ChangedSlots {
-    /// Whether changes are to be noted. To be asked after a pin.
-    #[inline]
-    pub(super) fn is_watched(&self) -> bool {
-        self.is_watched.load(Ordering::Acquire)
-    }
-
-    /// The notes of a level of so many slots.
-    fn level(&self, level: u32, slots: u64) -> &Notes {
-        self.levels[level as usize].get_or_init(|| Notes::of_slots(slots))
-    }
-}
-
 impl<M: Medium> Table<M> {
     /// Has all changes noted; `false` if that takes longer, because somebody is at an operation that notes none. The
     /// caller is not pinned.
     pub(crate) fn watch_slots(&self) -> bool {
         self.changed_slots.is_watched() || {
-            self.changed_slots.is_watched.store(true, Ordering::SeqCst);
+            self.changed_slots.set_watched(true);
             let is_noted = self.wait_for_pins();
-            self.changed_slots
-                .is_watched
-                .store(is_noted, Ordering::SeqCst);
+            self.changed_slots.set_watched(is_noted);
             is_noted
         }
     }
@@ -168,12 +68,8 @@ impl<M: Medium> Table<M> {
     /// The notes of all slots of `levels`, in parts which threads may take side by side.
     pub(crate) fn changed_parts(&self, levels: Levels) -> impl Iterator<Item = ChangedPart> {
         (levels.bottom..=levels.top).flat_map(|level| {
-            let notes = self.changed_notes(level);
-            let firsts = (0..notes.words.len()).step_by(PART_WORDS);
-            firsts.map(move |first| ChangedPart {
-                level,
-                words: first..notes.words.len().min(first + PART_WORDS),
-            })
+            let parts = self.changed_notes(level).parts();
+            parts.map(move |words| ChangedPart { level, words })
         })
     }
 

@@ -34,6 +34,8 @@ use crate::layout::{ExtentKind, KeyClass, Metadata, Shape, Superblock};
 use crate::metrics::counts::Counts;
 use crate::pm::Medium;
 use crate::process;
+#[cfg(feature = "cuda")]
+use crate::sync::changed_slots::ChangedSlots;
 use crate::sync::levels::{LevelTable, Levels};
 use crate::sync::overflow::OverflowMaps;
 use crate::sync::tags::Tags;
@@ -44,8 +46,6 @@ use crate::{Error, Result};
 use alloc::arena::Arena;
 use alloc::epoch::Epochs;
 use alloc::free_list::FreeList;
-#[cfg(feature = "cuda")]
-use changed_slots::ChangedSlots;
 pub(crate) use checkpoint::read_superblock;
 use free_extents::FreeExtents;
 use idle::IdleCompaction;

@@ -18,7 +18,7 @@ use crate::layout::RecordWord;
 use crate::layout::bucket::SlotAddr;
 use crate::pm::{Mapping, Medium};
 use crate::table::Table;
-use crate::table::alloc::reachable::ReachableRecords;
+use crate::table::alloc::arena::ReachableRecords;
 use crate::table::recovery::scan::{Findings, Fix};
 use crate::width::to_usize;
 

@@ -39,6 +39,6 @@ fn access_counts_call_the_second_read_a_revisit() {
     let access_counts = AccessCounts::new(0);
     assert!(!access_counts.is_revisit(77));
     assert!(access_counts.is_revisit(77));
-    assert!(!access_counts.is_revisit(77 + REVISITS as u64));
+    assert!(!access_counts.is_revisit(77 + REVISITS.0));
     assert!(!access_counts.is_revisit(77));
 }

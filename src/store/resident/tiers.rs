@@ -20,6 +20,7 @@ use crate::pool::worker::Worker;
 use crate::store::files::dir::StoreDir;
 use crate::store::mvcc::old_versions::Value;
 use crate::store::wal::record::Entry;
+pub use crate::store::wal::record::EntryMeta;
 use crate::table::item::Mutation;
 
 /// Lookups that one thread does at a time.
@@ -65,48 +66,6 @@ impl<'t> Below<'t> {
                 found(of.nth, value.into());
             }
         })
-    }
-}
-
-/// What a record of the table says of its request: four times its sequence number. One more if it
-/// is a tombstone, and two more if it was promoted from a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct EntryMeta(pub u64);
-
-/// The bit of a tombstone.
-pub const TOMBSTONE: u64 = 1;
-const PROMOTED: u64 = 2;
-
-impl EntryMeta {
-    /// The stamp of a request that has left a value, or none.
-    pub fn new(sequence: u64, is_tombstone: bool) -> Self {
-        let kind = if is_tombstone { TOMBSTONE } else { 0 };
-        Self((sequence << 2) | kind)
-    }
-
-    /// The stamp of an item that a file has, too.
-    pub fn promoted(sequence: u64) -> Self {
-        Self((sequence << 2) | PROMOTED)
-    }
-
-    /// Number of the request.
-    pub fn sequence(self) -> u64 {
-        self.0 >> 2
-    }
-
-    /// Whether the key has no value.
-    pub fn is_tombstone(self) -> bool {
-        self.0 & TOMBSTONE != 0
-    }
-
-    /// Whether a file has the item, unless damage has taken it.
-    pub fn was_promoted(self) -> bool {
-        self.0 & PROMOTED != 0
-    }
-
-    /// What a key has that has this value in the table.
-    pub fn value(self, value: Vec<u8>) -> Value {
-        (!self.is_tombstone()).then_some(value)
     }
 }
 

@@ -222,17 +222,15 @@ impl Replay {
             let begun = begin();
             let each = |entry, sequence| change(&begun, entry, sequence);
             // Few at a time: they are applied while they are in the cache, and the next ones take their memory.
-            let mut applied = || {
+            let apply_all = || {
                 this.slices(replayed.count).try_for_each(|slice| {
                     let changes = this.entries(&replayed.path, slice, each)?;
                     apply(&changes)
                 })
             };
             let next = self.segments.get(nth + 1);
-            let (applied, next) = pool::join(
-                || applied(),
-                || next.map(|next| read(next, spare)).transpose(),
-            );
+            let (applied, next) =
+                pool::join(apply_all, || next.map(|next| read(next, spare)).transpose());
             applied?;
             done += this.bytes.len() as u64;
             progress(done, all);

@@ -5,8 +5,8 @@ use crate::Result;
 use crate::pm::Medium;
 use crate::sync::nap;
 use crate::table::Table;
+use crate::table::alloc::arena::ReachableRecords;
 use crate::table::alloc::epoch::GRACE;
-use crate::table::alloc::reachable::ReachableRecords;
 
 impl<M: Medium> Table<M> {
     /// Recovers the table as the next opening would. What the engine has left half done is finished

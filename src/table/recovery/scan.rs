@@ -11,7 +11,7 @@ use crate::pool::parallel;
 use crate::sync::Ordering;
 use crate::table::Table;
 use crate::table::alloc::arena::ExtentMap;
-use crate::table::alloc::reachable::ReachableRecords;
+use crate::table::alloc::arena::ReachableRecords;
 use crate::table::key::{ProbeKey, ROUNDS, reserved_bucket_at};
 use crate::table::probe::Occupied;
 use crate::table::record::CHECKSUM_DIFFERS;

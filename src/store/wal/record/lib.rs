@@ -367,5 +367,53 @@ pub fn entries(mut bytes: &[u8]) -> impl Iterator<Item = Option<Entry<'_>>> {
     })
 }
 
+/// What a record of the table says of its request: four times its sequence number. One more if it
+/// is a tombstone, and two more if it was promoted from a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EntryMeta(pub u64);
+
+/// The bit of a tombstone.
+pub const TOMBSTONE: u64 = 1;
+const PROMOTED: u64 = 2;
+
+impl EntryMeta {
+    /// The stamp of a request that has left a value, or none.
+    #[inline]
+    pub fn new(sequence: u64, is_tombstone: bool) -> Self {
+        let kind = if is_tombstone { TOMBSTONE } else { 0 };
+        Self((sequence << 2) | kind)
+    }
+
+    /// The stamp of an item that a file has, too.
+    #[inline]
+    pub fn promoted(sequence: u64) -> Self {
+        Self((sequence << 2) | PROMOTED)
+    }
+
+    /// Number of the request.
+    #[inline]
+    pub fn sequence(self) -> u64 {
+        self.0 >> 2
+    }
+
+    /// Whether the key has no value.
+    #[inline]
+    pub fn is_tombstone(self) -> bool {
+        self.0 & TOMBSTONE != 0
+    }
+
+    /// Whether a file has the item, unless damage has taken it.
+    #[inline]
+    pub fn was_promoted(self) -> bool {
+        self.0 & PROMOTED != 0
+    }
+
+    /// What a key has that has this value in the table.
+    #[inline]
+    pub fn value(self, value: Vec<u8>) -> Option<Vec<u8>> {
+        (!self.is_tombstone()).then_some(value)
+    }
+}
+
 #[cfg(test)]
 mod tests;

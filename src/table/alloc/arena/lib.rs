@@ -9,6 +9,7 @@
 
 pub mod epoch;
 mod extents;
+mod reachable;
 mod shard;
 mod vacate;
 
@@ -19,6 +20,7 @@ use gphash_sync::{AtomicU64, Mutex, MutexGuard, Ordering, RwLock, SegQueue};
 
 use epoch::{GRACE, MAX_PINS};
 pub use extents::{ArenaExtent, ExtentMap, Extents};
+pub use reachable::ReachableRecords;
 use shard::Cache;
 pub use shard::Shard;
 use vacate::Vacating;

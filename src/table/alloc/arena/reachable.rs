@@ -2,12 +2,13 @@
 
 use std::sync::atomic::AtomicU64;
 
-use super::arena::Arena;
-use crate::sync::Ordering;
-use crate::width::to_usize;
+use gphash_layout::width::to_usize;
+use gphash_sync::Ordering;
+
+use crate::Arena;
 
 /// One bit for each record: of every class in whole words, in the order of their numbers.
-pub(crate) struct ReachableRecords {
+pub struct ReachableRecords {
     words: Vec<AtomicU64>,
     /// First word of each class, and the end of the last.
     first: Vec<usize>,
@@ -15,7 +16,7 @@ pub(crate) struct ReachableRecords {
 
 impl ReachableRecords {
     /// No record of `arena` is used. The arena must not grow meanwhile.
-    pub(crate) fn new(arena: &Arena) -> Self {
+    pub fn new(arena: &Arena) -> Self {
         let mut first = vec![0];
         for class in arena.classes() {
             let end = first[class as usize] + to_usize(arena.end(class).div_ceil(64));
@@ -29,19 +30,18 @@ impl ReachableRecords {
     }
 
     /// All words.
-    #[cfg(feature = "cuda")]
-    pub(crate) fn words(&self) -> &[AtomicU64] {
+    pub fn words(&self) -> &[AtomicU64] {
         &self.words
     }
 
     /// The words of one class.
-    pub(crate) fn class(&self, class: u32) -> &[AtomicU64] {
+    pub fn class(&self, class: u32) -> &[AtomicU64] {
         let class = class as usize;
         &self.words[self.first[class]..self.first[class + 1]]
     }
 
     /// Sets the bit of a record; says whether it was set before.
-    pub(crate) fn set(&self, class: u32, ordinal: u64) -> bool {
+    pub fn set(&self, class: u32, ordinal: u64) -> bool {
         let bit = 1u64 << (ordinal % 64);
         let word = &self.class(class)[(ordinal / 64) as usize];
         word.fetch_or(bit, Ordering::Relaxed) & bit != 0
