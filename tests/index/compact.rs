@@ -122,6 +122,35 @@ fn index_gives_back_what_removals_leave() {
     }
 }
 
+/// A copy has blocks where the closed index had none, and so has one whose process was killed while it gave them back.
+#[test]
+fn copy_of_a_closed_index_gives_its_free_blocks_back() {
+    for dir in dirs() {
+        let path = dir.path().join("index");
+        let index = Index::<u64, Value>::create(&path, &options()).unwrap();
+        let keys: Vec<u64> = (0..60_000).collect();
+        let values: Vec<Value> = keys.iter().map(|&key| value(key, 0)).collect();
+        index.insert(&keys, &values).unwrap();
+        index.remove(&keys[..50_000]).unwrap();
+        index.compact(&|_| {}).unwrap();
+        index.close().unwrap();
+        let closed = disk(&path);
+        let bytes = fs::read(&path).unwrap();
+        let copy = dir.path().join("copy");
+        // Zeros are written as others are.
+        fs::write(&copy, bytes).unwrap();
+        let copied = disk(&copy);
+        if copied < closed + (4 << 20) {
+            continue;
+        }
+        let index = Index::<u64, Value>::open(&copy, &options()).unwrap();
+        assert!(index.recovery().clean);
+        index.close().unwrap();
+        let left = disk(&copy);
+        assert!(left < closed + (1 << 20), "{closed}, {copied}, {left}");
+    }
+}
+
 #[test]
 fn batches_run_beside_compaction() {
     for dir in dirs() {

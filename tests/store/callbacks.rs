@@ -5,9 +5,12 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak, mpsc};
+use std::time::Duration;
 
 use gphash::pm::{Call, Faults};
-use gphash::store::{Durability, MergeOperator, Request, Response, Store, StoreOptions, WhenFull};
+use gphash::store::{
+    Durability, MergeOperator, Request, Response, StallReason, Store, StoreOptions, WhenFull,
+};
 use gphash::{Error, Result};
 use gphash_test_support::{block_on, must_end};
 
@@ -404,5 +407,47 @@ fn full_queue_refuses_who_may_not_wait() {
         assert!(matches!(in_callback, Err(Error::QueueFull { .. })));
         block_on(store.put_future("last", "")).unwrap();
         assert_eq!(store.iter().count(), accepted.len() + 3);
+    });
+}
+
+/// Of a batch of several partitions, which has a queue of its own, it is known, too, that its caller waited.
+#[test]
+fn waits_for_room_in_the_queue_are_counted() {
+    must_end(|| {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path(), &StoreOptions::new().partitions(2)).unwrap();
+        let (sender, released) = mpsc::channel::<()>();
+        let (begins, begun) = mpsc::channel();
+        let puts = |first: u32| {
+            let put = |nth: u32| Request::Put {
+                key: nth.to_be_bytes().to_vec(),
+                value: vec![0; 1 << 16],
+            };
+            (first..first + 64).map(put).collect::<Vec<_>>()
+        };
+        store.execute_async(puts(0), move |_| {
+            begins.send(()).unwrap();
+            released.recv().unwrap();
+        });
+        begun.recv().unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for nth in 1..40 {
+                    store.execute_async(puts(nth * 64), |answer| drop(answer.unwrap()));
+                }
+            });
+            // Nobody has come to the end of a wait before.
+            std::thread::sleep(Duration::from_millis(300));
+            sender.send(()).unwrap();
+        });
+        store.flush().unwrap();
+        let stalls = store.stats().stalls;
+        assert!(stalls.queue.count > 0, "{stalls:?}");
+        let recent = stalls.recent.iter();
+        assert!(
+            recent
+                .map(|event| event.reason)
+                .any(|reason| reason == StallReason::Queue)
+        );
     });
 }

@@ -261,3 +261,33 @@ fn sst_that_is_forged_is_read_or_refused() {
         "{opened} opened, {repaired} repaired"
     );
 }
+
+/// What is reckoned by the count of entries must not overflow.
+#[test]
+fn counts_of_entries_that_no_file_has_are_refused() {
+    let parent = tempfile::tempdir_in("/dev/shm").unwrap();
+    let dir = Dir::at(parent.path().to_path_buf(), None);
+    let mut writer = Writer::create(&dir, name(NUMBER), STORE, NUMBER, 0).unwrap();
+    for n in 0..50 {
+        let entry = Entry {
+            key: &key(n),
+            sequence: n,
+            value: Some(Value::Inline(b"value")),
+        };
+        writer.add(&entry).unwrap();
+    }
+    writer.finish().unwrap();
+    let whole = Contents::read(&dir);
+    for (entries, is_possible) in [(50u64, true), (100_000, false), (1 << 63, false)] {
+        let mut contents = whole.clone();
+        contents.ends[2][..8].copy_from_slice(&entries.to_le_bytes());
+        let bytes = contents.write(true);
+        std::fs::write(dir.join(name(NUMBER)), &bytes).unwrap();
+        let file = LevelFile {
+            number: NUMBER,
+            level: 1,
+            len: bytes.len() as u64,
+        };
+        assert_eq!(ask(&dir, &file), is_possible, "{entries}");
+    }
+}

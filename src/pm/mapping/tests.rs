@@ -504,6 +504,25 @@ fn preallocation_before_a_crash_leaves_no_bytes_behind() {
     }
 }
 
+/// The next process gives it back when it is asked to, and not before: it may have to refuse the file untouched.
+#[test]
+fn preallocation_before_a_crash_is_given_back() {
+    for (options, dir) in domains() {
+        let path = dir.path().join("table");
+        let mapping = Mapping::create(&path, LEN, &options).unwrap();
+        superblock(&mapping, 1, LEN);
+        let prepared = LEN + 3 * HUGE_PAGE;
+        mapping.prepare(prepared, Priority::WaitedFor).unwrap();
+        mapping.checkpoint().unwrap();
+        drop(mapping);
+        let mapping = Mapping::open(&path, &options).unwrap();
+        assert!(fs::metadata(&path).unwrap().len() >= prepared);
+        mapping.trim();
+        assert_eq!(fs::metadata(&path).unwrap().len(), mapping.prepared());
+        assert_eq!(mapping.len(), LEN);
+    }
+}
+
 #[test]
 fn preallocation_without_room_keeps_what_was_prepared() {
     for (mut options, dir) in domains() {
