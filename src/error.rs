@@ -447,9 +447,11 @@ impl Error {
     /// Whether a file is damaged, or gone, or the disk cannot read it: to try again soon is of no use.
     pub(crate) fn is_damage_of_disk(&self) -> bool {
         match self {
-            Self::Io { source, .. } => {
-                matches!(source.raw_os_error(), Some(libc::EIO | libc::ENOENT))
-            }
+            Self::Io { source, .. } => matches!(
+                source.raw_os_error(),
+                // What disks and file systems say of sectors and blocks.
+                Some(libc::EIO | libc::ENOENT | libc::EUCLEAN | libc::EBADMSG | libc::ENODATA)
+            ),
             error => !error.is_no_damage(),
         }
     }

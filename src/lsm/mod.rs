@@ -222,6 +222,10 @@ impl Spill {
 
     /// Has files tried again that were found damaged, however short ago.
     pub fn try_damaged(&self) {
+        self.version()
+            .values()
+            .iter()
+            .for_each(|of| of.file.try_again());
         self.levels.plan().try_all();
     }
 

@@ -9,7 +9,7 @@ use memmap2::{MmapOptions, MmapRaw};
 
 use super::file::PmFile;
 use crate::layout::{HUGE_PAGE, PAGE, align_up};
-use crate::process;
+use crate::pool::limits;
 use crate::width::to_usize;
 
 /// Addresses of a process.
@@ -85,7 +85,7 @@ impl Range {
     pub fn reserve(file_len: u64, expected: u64, unit: u64) -> io::Result<Self> {
         let align = unit.max(HUGE_PAGE);
         let least = align_up(file_len.max(1), align).min(ADDRESSES);
-        let mut len = wanted(least, expected, process::addresses_left());
+        let mut len = wanted(least, expected, limits::addresses_left());
         loop {
             match Self::try_reserve(len, align) {
                 Err(_) if len > least => len = (len / 2).max(least),

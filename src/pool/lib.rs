@@ -18,6 +18,7 @@ pub mod forgiven;
 pub mod hash_filter;
 pub mod heap;
 pub mod key_writes;
+pub mod limits;
 pub mod old_versions;
 pub mod parallel;
 pub mod partition;

@@ -13,11 +13,11 @@ use crate::metrics::calls::StoreMetrics;
 use crate::pool::Pool;
 use crate::pool::clock::Clock;
 use crate::pool::demands::Demands;
+use crate::pool::limits;
 use crate::pool::prefetch;
 use crate::pool::rate_limiter::RateLimiter;
 use crate::pool::snapshots::Snapshots;
 use crate::pool::threads::Threads;
-use crate::process;
 use crate::store::Partition;
 use crate::store::commit::sorter::Sorter;
 use crate::store::options::{StoreOptions, WhenFull};
@@ -86,7 +86,7 @@ const OPEN_FILES_MAX: usize = 4096;
 
 /// How many files each of so many partitions keeps open.
 fn open_files(partitions: usize) -> usize {
-    let of_each = process::open_files_max() / OPEN_FILES_SHARE / partitions;
+    let of_each = limits::open_files_max() / OPEN_FILES_SHARE / partitions;
     of_each.clamp(1, OPEN_FILES_MAX)
 }
 

@@ -41,6 +41,7 @@ impl Notes {
     }
 
     /// Notes a slot, unless it is noted.
+    #[inline]
     pub fn note(&self, slot: u64) {
         set(&self.slots, slot);
         // Also where another has noted the slot, who may not have come to this.
@@ -110,6 +111,7 @@ impl ChangedSlots {
     }
 
     /// The notes of a level of so many slots.
+    #[inline]
     pub fn level(&self, level: u32, slots: u64) -> &Notes {
         self.levels[level as usize].get_or_init(|| Notes::of_slots(slots))
     }

@@ -54,7 +54,7 @@ enum Stage {
     Leaving,
     /// It has blocks: the file system does not take them.
     Kept,
-    /// As [`Settled`](Self::Settled), but it may lack blocks: a process has died since.
+    /// As [`Settled`](Self::Settled), but it may lack blocks: an opening found it.
     Found,
     /// It has neither.
     Released,

@@ -125,6 +125,7 @@ fn index_gives_back_what_removals_leave() {
 /// A copy has blocks where the closed index had none, and so has one whose process was killed while it gave them back.
 #[test]
 fn copy_of_a_closed_index_gives_its_free_blocks_back() {
+    let mut copies = 0;
     for dir in dirs() {
         let path = dir.path().join("index");
         let index = Index::<u64, Value>::create(&path, &options()).unwrap();
@@ -141,14 +142,17 @@ fn copy_of_a_closed_index_gives_its_free_blocks_back() {
         fs::write(&copy, bytes).unwrap();
         let copied = disk(&copy);
         if copied < closed + (4 << 20) {
+            // A file system that finds zeros, or one without holes.
             continue;
         }
+        copies += 1;
         let index = Index::<u64, Value>::open(&copy, &options()).unwrap();
         assert!(index.recovery().clean);
         index.close().unwrap();
         let left = disk(&copy);
         assert!(left < closed + (1 << 20), "{closed}, {copied}, {left}");
     }
+    assert!(copies > 0, "memory has blocks for what is written");
 }
 
 #[test]

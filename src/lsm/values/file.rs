@@ -180,6 +180,11 @@ impl ValueFile {
         self.is_damaged.store(true, Ordering::Relaxed);
     }
 
+    /// Has its values read again.
+    pub fn try_again(&self) {
+        self.is_damaged.store(false, Ordering::Relaxed);
+    }
+
     fn damage(&self, value: &ValueRef, found: String) -> Error {
         self.give_up();
         Error::Damaged {

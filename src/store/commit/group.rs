@@ -30,10 +30,12 @@ pub const SHORT_GROUPS: u32 = 31;
 impl StoreInner {
     /// Refuses all further changes: one of them has panicked. Gives what callers are told.
     pub fn broke(&self, words: String) -> Error {
-        tracing::error!(words, "a change panicked; the store takes no more of them");
-        let error = || Error::Broken {
-            path: self.store_dir.path().to_path_buf(),
-            found: words,
+        let error = || {
+            tracing::error!(words, "a change panicked; the store takes no more of them");
+            Error::Broken {
+                path: self.store_dir.path().to_path_buf(),
+                found: words,
+            }
         };
         self.broken.get_or_init(error).clone()
     }

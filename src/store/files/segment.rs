@@ -331,7 +331,8 @@ impl Segment {
         }
         match known {
             Some(known) => {
-                file.write(&known[..to_usize(end)], 0)?;
+                // What fills up the last record may be missing.
+                file.write(&known[..to_usize(end).min(known.len())], 0)?;
                 file.sync()?;
             }
             None => file.rewrite(end)?,

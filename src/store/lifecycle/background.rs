@@ -12,6 +12,7 @@ use crate::pool::heap;
 use crate::pool::worker::Worker;
 use crate::store::Partition;
 use crate::store::StoreOptions;
+use crate::store::files::dir::is_full;
 use crate::store::inner::StoreInner;
 use crate::table::idle::IdleWatch;
 
@@ -70,16 +71,23 @@ impl Background {
             let shared = &partition.state.shared;
             let log_bytes = partition.state.log.bytes();
             wants_room &= shared.has_records();
-            let rest = if partition.background.is_long(log_bytes) || wants_room && log_bytes > 0 {
-                checkpoint_again(&mut tries, || partition.checkpoint())
-            } else if wants_room {
-                // What it lacks is in the logs of others.
+            let checkpoint = || {
+                let own = match log_bytes > 0 {
+                    true => partition.checkpoint(),
+                    false => Ok(()),
+                };
+                // What it lacks may be in the logs of others.
                 let first = shared.first.get().and_then(Weak::upgrade);
-                checkpoint_again(&mut tries, || {
-                    first.as_ref().unwrap_or(&partition).checkpoint()
-                })
-            } else {
-                None
+                match first.filter(|first| !Arc::ptr_eq(first, &partition)) {
+                    Some(first) if wants_room && (log_bytes == 0 || is_full(&own)) => {
+                        first.checkpoint()
+                    }
+                    _ => own,
+                }
+            };
+            let rest = match partition.background.is_long(log_bytes) || wants_room {
+                true => checkpoint_again(&mut tries, checkpoint),
+                false => None,
             };
             // Else it is tried once more.
             wants_room &= rest.is_some();

@@ -40,7 +40,7 @@ use crate::table::item::Mutation;
 use crate::table::room::Need;
 use crate::{Domain, Result};
 
-/// The same on a full disk.
+/// Changes that are made at a time on a full disk.
 const SMALL_PART: usize = 64;
 
 /// Bytes of logs that are worth threads of their own.
@@ -274,8 +274,11 @@ pub fn open_all(
 ) -> Result<Vec<StoreInner>> {
     let manifests: Vec<Manifest> = dirs.iter().map(|dir| dir.manifest()).collect();
     let inspect = |nth: usize| match manifests[nth].complete {
-        // A memory budget has no room for what several logs keep.
-        true => Replay::inspect(&dirs[nth], options.salvage, options.memory_budget.is_none()),
+        // A memory budget has no room for what several logs keep, and after damage one is replayed after the other.
+        true => {
+            let keeps = options.memory_budget.is_none() && !options.salvage;
+            Replay::inspect(&dirs[nth], options.salvage, keeps)
+        }
         false => Ok(Replay::empty()),
     };
     let logs = parallel::collect(dirs.len(), 1, inspect).into_iter();
@@ -441,10 +444,11 @@ impl Replayed {
         };
         let done = replayed.replayer(shared, options, hears).replay();
         replayed.is_full = is_full(&done);
-        match replayed.is_full {
-            true => Ok(replayed),
-            false => done.map(|()| replayed),
+        if replayed.is_full {
+            return Ok(replayed);
         }
+        replayed.replay.forget();
+        done.map(|()| replayed)
     }
 
     fn replayer<'r>(

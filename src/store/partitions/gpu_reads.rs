@@ -26,7 +26,7 @@ use crate::store::columns::{
 };
 use crate::store::inner::{PARALLEL_LOOKUPS_MIN, StoreInner};
 use crate::store::partition::Partition;
-use crate::store::resident::tiers::TOMBSTONE;
+use crate::store::wal::record::TOMBSTONE;
 use crate::{Engine, Result};
 
 // A part of a column begins where a chunk does.

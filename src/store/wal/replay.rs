@@ -92,6 +92,11 @@ impl Replay {
         }
     }
 
+    /// Lets go of what is in memory of the log.
+    pub fn forget(&mut self) {
+        self.kept = None;
+    }
+
     /// The error for the part `nth`, which nobody has written.
     pub fn damaged_part(&self, nth: usize) -> Error {
         let part = &self.parts[nth];

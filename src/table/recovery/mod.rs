@@ -197,7 +197,9 @@ impl<M: Medium> Table<M> {
         for (offset, len) in lost_levels {
             table.level_to_arena(offset, len);
         }
-        table.release_free();
+        if !recovery.clean {
+            table.release_free();
+        }
         recovery.elapsed = started.elapsed();
         Ok((table, recovery))
     }

@@ -35,12 +35,14 @@ impl ReachableRecords {
     }
 
     /// The words of one class.
+    #[inline]
     pub fn class(&self, class: u32) -> &[AtomicU64] {
         let class = class as usize;
         &self.words[self.first[class]..self.first[class + 1]]
     }
 
     /// Sets the bit of a record; says whether it was set before.
+    #[inline]
     pub fn set(&self, class: u32, ordinal: u64) -> bool {
         let bit = 1u64 << (ordinal % 64);
         let word = &self.class(class)[(ordinal / 64) as usize];
