@@ -961,14 +961,20 @@ pub const MUTATIONS: &[Mutation] = &[
         name: "what is deleted in a log leaves no tombstone for what has left the index since the opening",
         file: "src/store/lifecycle/open.rs",
         find: r"
-                || self.tiers.spill.version(),
-                |version, entry, sequence| self.change(version, (entry, sequence), false),",
+                || {
+                    self.keep_within_budget();
+                    self.tiers.spill.version()
+                },
+",
         replacement: r"
                 {
                     let version = self.tiers.spill.version();
-                    move || version.clone()
+                    move || {
+                        self.keep_within_budget();
+                        version.clone()
+                    }
                 },
-                |version, entry, sequence| self.change(version, (entry, sequence), false),",
+",
         suite: Suite::Store("replay"),
     },
     Mutation {
@@ -1094,7 +1100,7 @@ pub const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         name: "very many changes of a group are not noted for those who have read early",
-        file: "src/store/commit/optimistic_reads.rs",
+        file: "src/pool/changed.rs",
         find: "            self.all = group;\n",
         replacement: "",
         suite: Suite::Unit("store::commit::group"),
@@ -1587,8 +1593,8 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "a tombstone goes although a deeper level has the key",
         file: "src/lsm/compaction/job.rs",
-        find: "None if hides()? =>",
-        replacement: "None if false && hides()? =>",
+        find: "None if hides() =>",
+        replacement: "None if false && hides() =>",
         suite: Suite::Unit("lsm::tests::model"),
     },
     Mutation {
@@ -2051,10 +2057,31 @@ pub const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         name: "a noted slot is not found below the summary of notes",
-        file: "src/table/changed_slots.rs",
+        file: "src/sync/changed_slots.rs",
         find: "        set(&self.words, slot / WORD_BITS);",
         replacement: "",
         suite: Suite::Emulated("partitions::gpu_reads"),
+    },
+    Mutation {
+        name: "a tombstone goes with a filter that cannot be read",
+        file: "src/lsm/mod.rs",
+        find: "may_have(entry.key).unwrap_or(true)",
+        replacement: "may_have(entry.key).unwrap_or(false)",
+        suite: Suite::Unit("lsm::tests::damage"),
+    },
+    Mutation {
+        name: "an item leaves that only seems to be in a file",
+        file: "src/store/lifecycle/eviction.rs",
+        find: "filed.extend(self.whole(cold, &there)?);",
+        replacement: "filed.extend(there);",
+        suite: Suite::Unit("store::lifecycle::eviction"),
+    },
+    Mutation {
+        name: "a panic in one partition leaves the others to go on",
+        file: "src/store/partition.rs",
+        find: "            all.all_broke(&words);\n",
+        replacement: "",
+        suite: Suite::Store("callbacks"),
     },
     Mutation {
         name: "the device looks a fingerprint up in one bucket of each level",
