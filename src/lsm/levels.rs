@@ -24,7 +24,7 @@ use super::{pieces::PIECE_BYTES, sst::MadeBlock, values::ValueUse};
 use crate::pm::Dir;
 use crate::pool::parallel;
 use crate::pool::rate_limiter::Lift;
-use crate::pool::worker::Worker;
+use crate::pool::worker::{Worker, words};
 use crate::{Error, Result};
 
 /// The longest time that an addition waits for compaction.
@@ -266,22 +266,20 @@ impl Levels {
     /// Those of [`Job::run`].
     pub fn finish(&self, job: &Job) -> Result<()> {
         let run = || self.counts.compaction.time(|| job.run(self));
-        let done = catch_unwind(AssertUnwindSafe(run));
-        // Whoever waits for its files must not wait for ever.
-        let done = done.unwrap_or_else(|panic| {
-            let stopped = Err(Error::Broken {
+        let ran = catch_unwind(AssertUnwindSafe(run));
+        // Also after a panic: whoever waits for its files must not wait for ever.
+        let done = match &ran {
+            Ok(done) => done.clone(),
+            Err(panic) => Err(Error::Broken {
                 path: self.dir().path().to_path_buf(),
-                found: "a compaction panicked".into(),
-            });
-            self.plan().done(job.numbers(), &stopped);
-            self.changed.notify_all();
-            resume_unwind(panic)
-        });
+                found: words(&**panic),
+            }),
+        };
         self.plan().done(job.numbers(), &done);
         self.changed.notify_all();
         // What was in its way may be due.
         self.wake();
-        done
+        ran.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
     /// Compacts what hides values of other files, and what is due anyway, beside the threads that do so by themselves.

@@ -60,14 +60,20 @@ fn check(index: &Index<u64, Value>, model: &HashMap<u64, u64>, keys: std::ops::R
     }
 }
 
+/// A new index of 60,000 keys, and these with their first values.
+fn filled(path: &Path) -> (Index<u64, Value>, Vec<u64>, Vec<Value>) {
+    let index = Index::create(path, &options()).unwrap();
+    let keys: Vec<u64> = (0..60_000).collect();
+    let values: Vec<Value> = keys.iter().map(|&key| value(key, 0)).collect();
+    index.insert(&keys, &values).unwrap();
+    (index, keys, values)
+}
+
 #[test]
 fn index_gives_back_what_removals_leave() {
     for dir in dirs() {
         let path = dir.path().join("index");
-        let index = Index::<u64, Value>::create(&path, &options()).unwrap();
-        let keys: Vec<u64> = (0..60_000).collect();
-        let values: Vec<Value> = keys.iter().map(|&key| value(key, 0)).collect();
-        index.insert(&keys, &values).unwrap();
+        let (index, keys, values) = filled(&path);
         index.sync().unwrap();
         let full = disk(&path);
         assert!(full > 30 << 20);
@@ -128,10 +134,7 @@ fn copy_of_a_closed_index_gives_its_free_blocks_back() {
     let mut copies = 0;
     for dir in dirs() {
         let path = dir.path().join("index");
-        let index = Index::<u64, Value>::create(&path, &options()).unwrap();
-        let keys: Vec<u64> = (0..60_000).collect();
-        let values: Vec<Value> = keys.iter().map(|&key| value(key, 0)).collect();
-        index.insert(&keys, &values).unwrap();
+        let (index, keys, _) = filled(&path);
         index.remove(&keys[..50_000]).unwrap();
         index.compact(&|_| {}).unwrap();
         index.close().unwrap();

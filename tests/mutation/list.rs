@@ -2072,7 +2072,7 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "an item leaves that only seems to be in a file",
         file: "src/store/lifecycle/eviction.rs",
-        find: "filed.extend(self.whole(cold, &there)?);",
+        find: "filed.extend(self.copy(cold, &there, &mut |_| Ok(()))?);",
         replacement: "filed.extend(there);",
         suite: Suite::Unit("store::lifecycle::eviction"),
     },

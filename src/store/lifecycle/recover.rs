@@ -652,16 +652,16 @@ fn report_of(state: &StoreInner, repaired: &RepairedFiles, in_log: &HashSet<&[u8
     for (key, sequence) in &repaired.entry_keys_lost {
         // Of a key that has something newer nothing is lost.
         match is_superseded(key, *sequence) || !known.insert(key) {
-            true => report.items_lost = report.items_lost.saturating_sub(1),
+            true => report.items_lost -= 1,
             false => keys.push(key),
         }
     }
     for key in keys {
         // What the log has of a key is the last that was done to it.
         if in_log.contains(key) {
-            report.items_lost = report.items_lost.saturating_sub(1);
+            report.items_lost -= 1;
         } else if state.tiers.get(key).is_ok_and(|value| value.is_some()) {
-            report.items_lost = report.items_lost.saturating_sub(1);
+            report.items_lost -= 1;
             report.items_reverted += 1;
             report.keys_reverted.push(key.to_vec());
         } else {

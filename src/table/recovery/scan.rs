@@ -5,9 +5,9 @@ use std::sync::atomic::AtomicU64 as Count;
 
 use super::Progress;
 use crate::layout::bucket::SlotAddr;
-use crate::layout::{BUSY, EMPTY, KeyClass, KeyHash, LINE, RESERVED_WORD, RecordWord};
+use crate::layout::{BUSY, EMPTY, KeyClass, KeyHash, RESERVED_WORD, RecordWord};
 use crate::pm::Medium;
-use crate::pool::parallel;
+use crate::pool::{parallel, prefetch};
 use crate::sync::Ordering;
 use crate::table::Table;
 use crate::table::alloc::arena::ExtentMap;
@@ -17,7 +17,7 @@ use crate::table::probe::Occupied;
 use crate::table::record::CHECKSUM_DIFFERS;
 use crate::width::to_usize;
 
-/// Halves of lines of a record that are asked for: of most records all.
+/// Lines of the CPU's caches that are asked for of a record: of most records all.
 const PREFETCHED_LINES: u64 = 3;
 
 /// Buckets that one task scans.
@@ -231,7 +231,8 @@ impl<M: Medium> Table<M> {
             let record = RecordWord(self.medium.load(self.shape.slot_addr(at, slot).record));
             if record.is_member() {
                 for line in 0..PREFETCHED_LINES {
-                    self.medium.prefetch(record.offset() + line * LINE / 2);
+                    self.medium
+                        .prefetch(record.offset() + line * prefetch::LINE as u64);
                 }
             }
         }
