@@ -219,11 +219,11 @@ fn verify_names_each_damaged_file() {
         spoil(&index, at);
     }
     // The slot that names the record; the entry of an extent that begins with it comes before.
-    let slot = bytes.windows(8).rposition(|bytes| {
+    let slot = bytes.chunks_exact(8).rposition(|bytes| {
         let word = u64::from_le_bytes(bytes.try_into().unwrap());
         RecordWord(word).offset() == header
     });
-    let record = slot.unwrap() as u64;
+    let record = 8 * slot.unwrap() as u64;
     spoil(&index, record);
     damaged(StoreFile::Index);
     spoil(&index, record);
